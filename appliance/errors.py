@@ -1,0 +1,212 @@
+"""Every error that may reach a user: what happened, why, and what to do next.
+
+    ApplianceError
+    ├── UsageError                 wrong words on the command line or in a request
+    │   ├── SettingsError          config.toml or an environment variable
+    │   └── CatalogError           models.toml
+    ├── NoDaemon                   a command needs a running daemon and none answers
+    ├── DaemonRunning              a second daemon was asked for
+    ├── PortTaken                  the gateway's address is held by another process
+    ├── ModelError
+    │   ├── UnknownModel           no such name in the catalog
+    │   ├── ModelMissing           known, but not on this disk
+    │   └── NotVerified            bytes on disk do not match the pin
+    ├── GgufError                  a header that cannot be read
+    ├── DownloadError              the transfer failed; what has arrived is kept
+    │   └── DiskFull
+    ├── DoesNotFit                 no plan for this machine
+    ├── EngineError
+    │   ├── NoEngine               no engine can be started here
+    │   ├── EngineFailed           it ended while loading or serving
+    │   └── EngineUnavailable      not ready now
+    ├── RemoteError                the remote endpoint
+    └── Rejected                   a request that the gateway refuses
+
+A foreign exception is wrapped at the boundary that called it, so that nobody above sees a traceback.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class ApplianceError(Exception):
+    """The base. `message` says what happened, `cause` why, `hint` what to do next."""
+
+    exit_code: ClassVar[int] = 1
+    """Exit code of the command line (0 done, 1 failed, 2 usage, 3 no daemon, 4 model, 5 does not fit)."""
+    status: ClassVar[int] = 500
+    """HTTP status when it ends a request."""
+    code: ClassVar[str] = "failed"
+    """A stable word for programs."""
+
+    def __init__(self, message: str, *, cause: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.cause = cause
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return "\n".join(part for part in (self.message, self.cause, self.hint) if part)
+
+    def to_json(self) -> dict[str, str | None]:
+        """The document that `--json` and the control plane show."""
+        return {"code": self.code, "message": self.message, "cause": self.cause, "hint": self.hint}
+
+
+class UsageError(ApplianceError):
+    """The caller asked in a way that can't be understood."""
+
+    exit_code = 2
+    status = 400
+    code = "usage"
+
+
+class SettingsError(UsageError):
+    """`config.toml` or an `APPLIANCE_*` variable holds a value that can't be used."""
+
+    code = "settings"
+
+
+class CatalogError(UsageError):
+    """A `models.toml` is broken; the message names file, line and key."""
+
+    code = "catalog"
+
+
+class NoDaemon(ApplianceError):
+    """No daemon answers."""
+
+    exit_code = 3
+    status = 503
+    code = "no_daemon"
+
+
+class DaemonRunning(ApplianceError):
+    """A daemon of this user is already serving; the message says where."""
+
+    status = 409
+    code = "daemon_running"
+
+
+class PortTaken(ApplianceError):
+    """The wanted address is in use; the message says by whom where that can be known."""
+
+    status = 409
+    code = "port_taken"
+
+
+class ModelError(ApplianceError):
+    """A model can't be used."""
+
+    exit_code = 4
+    status = 404
+    code = "model"
+
+
+class UnknownModel(ModelError):
+    """No catalog entry has this name."""
+
+    code = "unknown_model"
+
+
+class ModelMissing(ModelError):
+    """The catalog knows the model; its files are not here."""
+
+    code = "model_missing"
+
+
+class NotVerified(ModelError):
+    """Size, magic or SHA-256 differ from the pin. The bytes are kept aside and never served."""
+
+    status = 409
+    code = "not_verified"
+
+
+class GgufError(ApplianceError):
+    """A GGUF header is broken, hostile or of an unknown version."""
+
+    exit_code = 4
+    status = 422
+    code = "gguf"
+
+
+class DownloadError(ApplianceError):
+    """A transfer failed."""
+
+    status = 502
+    code = "download"
+
+
+class DiskFull(DownloadError):
+    """The disk can't hold what is still missing plus the reserve."""
+
+    status = 507
+    code = "disk_full"
+
+
+class DoesNotFit(ApplianceError):
+    """No split of this model fits this machine."""
+
+    exit_code = 5
+    status = 409
+    code = "does_not_fit"
+
+
+class EngineError(ApplianceError):
+    """The engine."""
+
+    status = 503
+    code = "engine"
+
+
+class NoEngine(EngineError):
+    """No engine was found that can be started."""
+
+    code = "no_engine"
+
+
+class EngineFailed(EngineError):
+    """The engine ended by itself. `lines` are the last ones of its log."""
+
+    code = "engine_failed"
+
+    def __init__(
+        self, message: str, *, cause: str | None = None, hint: str | None = None, lines: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(message, cause=cause, hint=hint)
+        self.lines = lines
+
+
+class EngineUnavailable(EngineError):
+    """The engine is not ready now."""
+
+    code = "engine_unavailable"
+
+
+class RemoteError(ApplianceError):
+    """The remote endpoint can't be used."""
+
+    status = 502
+    code = "remote"
+
+
+class Rejected(ApplianceError):
+    """A request that the gateway refuses. `reason` is one of the `reject.*` codes."""
+
+    code = "rejected"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str,
+        http_status: int,
+        cause: str | None = None,
+        hint: str | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
+        super().__init__(message, cause=cause, hint=hint)
+        self.reason = reason
+        self.http_status = http_status
+        self.retry_after_s = retry_after_s

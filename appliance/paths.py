@@ -1,0 +1,114 @@
+"""The folders of this user. `APPLIANCE_HOME` puts all of them under one folder.
+
+| folder  | holds                                                       |
+| ------- | ----------------------------------------------------------- |
+| config  | `config.toml`, the user's own `models.toml`                  |
+| data    | model files, installed engines                              |
+| state   | `daemon.json`, `journal.sqlite`, logs                        |
+| cache   | what can be made again                                      |
+| runtime | sockets; short, since a Unix socket path holds 107 bytes     |
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from appliance.errors import UsageError
+
+_SOCKET_PATH_LIMIT = 107
+_APP = "llama-appliance"
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Where things live."""
+
+    config: Path
+    data: Path
+    state: Path
+    cache: Path
+    runtime: Path
+
+    @property
+    def config_file(self) -> Path:
+        return self.config / "config.toml"
+
+    @property
+    def user_catalog(self) -> Path:
+        return self.config / "models.toml"
+
+    @property
+    def models(self) -> Path:
+        return self.data / "models"
+
+    @property
+    def daemon_file(self) -> Path:
+        return self.state / "daemon.json"
+
+    @property
+    def journal_file(self) -> Path:
+        return self.state / "journal.sqlite"
+
+    @property
+    def logs(self) -> Path:
+        return self.state / "logs"
+
+    def make(self) -> Paths:
+        """Create the folders; state and runtime are private to the user (0700)."""
+        for folder, mode in (
+            (self.config, 0o755), (self.data, 0o755), (self.models, 0o755), (self.cache, 0o755),
+            (self.state, 0o700), (self.logs, 0o700), (self.runtime, 0o700),
+        ):  # fmt: skip
+            try:
+                folder.mkdir(parents=True, exist_ok=True, mode=mode)
+                if mode == 0o700:
+                    if not _is_ours(folder):
+                        raise PermissionError(13, "it belongs to another user")
+                    folder.chmod(mode)
+            except OSError as error:
+                raise UsageError(
+                    f"The folder {folder} can't be used.",
+                    cause=error.strerror,
+                    hint="Make it writable, or set APPLIANCE_HOME to a folder that is.",
+                ) from error
+        return self
+
+
+def find() -> Paths:
+    """The folders for this user and environment. Creates nothing."""
+    home = os.environ.get("APPLIANCE_HOME")
+    if home:
+        root = Path(home).expanduser().absolute()
+        return Paths(
+            root / "config", root / "data", root / "state", root / "cache", _runtime(root / "run", root)
+        )
+    import platformdirs
+
+    dirs = platformdirs.PlatformDirs(_APP, appauthor=False)
+    state = Path(dirs.user_state_dir)
+    return Paths(
+        Path(dirs.user_config_dir),
+        Path(dirs.user_data_dir),
+        state,
+        Path(dirs.user_cache_dir),
+        _runtime(Path(dirs.user_runtime_dir), state),
+    )
+
+
+def _runtime(wanted: Path, owner: Path) -> Path:
+    """`wanted`, or a short private folder where a socket in it would have too long a path or no parent."""
+    short = len(os.fsencode(wanted / "engine-00000000.sock")) <= _SOCKET_PATH_LIMIT
+    anchor = next((p for p in (wanted, *wanted.parents) if p.exists()), wanted)
+    if short and os.access(anchor, os.W_OK):
+        return wanted
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    return Path(tempfile.gettempdir()) / f"appliance-{user}-{zlib.crc32(str(owner).encode()):08x}"
+
+
+def _is_ours(folder: Path) -> bool:
+    """False when another user made the folder first: nothing private may go into it."""
+    return not hasattr(os, "getuid") or folder.stat().st_uid == os.getuid()
