@@ -1,0 +1,1 @@
+"""Tests of the product. Every room has a folder of its own."""
