@@ -1,0 +1,153 @@
+"""The SQLite file. One thread owns the connection; the event loop never waits for the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple, fields
+from datetime import datetime
+from pathlib import Path
+from typing import TypeVar
+
+from appliance.errors import ApplianceError
+from appliance.journal.rows import Row, Today
+
+log = logging.getLogger("appliance.journal")
+T = TypeVar("T")
+
+SCHEMA_VERSION = 1
+KEPT_DAYS = 90
+KEPT_ROWS = 200_000
+MAX_PENDING = 1_000
+"""Rows that may wait for a slow disk; further ones are counted and dropped, never queued without end."""
+
+_COLUMNS = tuple(field.name for field in fields(Row))
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS requests (
+  request_id TEXT PRIMARY KEY, started_at REAL NOT NULL, model TEXT, served_model TEXT,
+  route TEXT NOT NULL, reason TEXT NOT NULL, lane TEXT NOT NULL, path TEXT NOT NULL, status INTEGER NOT NULL,
+  tokens_in INTEGER, tokens_out INTEGER, queue_ms REAL, ttft_ms REAL, tokens_per_second REAL, total_ms REAL,
+  degraded TEXT, client TEXT);
+CREATE INDEX IF NOT EXISTS requests_started_at ON requests (started_at);
+"""
+
+
+class Journal:
+    """Rows in, rows out. A disk that fails costs rows, never a reply: failures are logged once and counted."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
+        self._db: sqlite3.Connection | None = None
+        self._pending = 0
+        self.lost = 0
+        """Rows that could not be written since the start."""
+
+    async def open(self) -> None:
+        """Create or open the file. Raises ApplianceError when it can't be used."""
+        await self._run(self._open)
+
+    async def record(self, row: Row) -> None:
+        """Keep a row. Never raises for a failing disk."""
+        if self._pending >= MAX_PENDING:
+            self.lost += 1
+            return
+        self._pending += 1
+        try:
+            await self._run(lambda: self._insert(row))
+        except sqlite3.Error as error:
+            if self.lost == 0:
+                log.warning("the journal can't be written: %s", error)
+            self.lost += 1
+        finally:
+            self._pending -= 1
+
+    async def recent(self, limit: int = 50) -> tuple[Row, ...]:
+        """The newest rows, newest first."""
+        return await self._run(lambda: self._recent(max(0, min(limit, 10_000))))
+
+    async def today(self, now: float | None = None) -> Today:
+        """Counts since local midnight."""
+        moment = datetime.fromtimestamp(time.time() if now is None else now)
+        midnight = moment.replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
+        return await self._run(lambda: self._today(midnight))
+
+    async def close(self) -> None:
+        """Write what is pending and close the file."""
+        await self._run(self._close)
+        self._thread.shutdown(wait=False)
+
+    async def _run(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    def _open(self) -> None:
+        try:
+            db = sqlite3.connect(self._file)
+            self._file.chmod(0o600)
+            db.execute("PRAGMA journal_mode=WAL")
+            db.execute("PRAGMA synchronous=NORMAL")
+            found = db.execute("PRAGMA user_version").fetchone()[0]
+            if found > SCHEMA_VERSION:
+                raise ApplianceError(
+                    f"The journal {self._file} was written by a newer version.",
+                    cause=f"It has schema {found}; this version knows {SCHEMA_VERSION}.",
+                    hint="Install the newer version again, or move the file away.",
+                )
+            db.executescript(_SCHEMA)
+            db.execute(f"PRAGMA user_version={SCHEMA_VERSION:d}")
+            self._prune(db)
+            db.commit()
+        except (sqlite3.Error, OSError) as error:
+            raise ApplianceError(
+                f"The journal {self._file} can't be opened.",
+                cause=str(error),
+                hint="Free disk space or move the file away; requests are recorded in it.",
+            ) from error
+        self._db = db
+
+    @staticmethod
+    def _prune(db: sqlite3.Connection) -> None:
+        db.execute("DELETE FROM requests WHERE started_at < ?", (time.time() - KEPT_DAYS * 86_400,))
+        db.execute(
+            "DELETE FROM requests WHERE request_id IN "
+            "(SELECT request_id FROM requests ORDER BY started_at DESC LIMIT -1 OFFSET ?)",
+            (KEPT_ROWS,),
+        )
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        if self._db is None:
+            raise sqlite3.ProgrammingError("the journal is not open")
+        return self._db
+
+    def _insert(self, row: Row) -> None:
+        marks = ",".join("?" * len(_COLUMNS))
+        names = ",".join(_COLUMNS)
+        with self._connection as db:
+            db.execute(f"INSERT OR REPLACE INTO requests ({names}) VALUES ({marks})", astuple(row))  # noqa: S608
+
+    def _recent(self, limit: int) -> tuple[Row, ...]:
+        names = ",".join(_COLUMNS)
+        found = self._connection.execute(
+            f"SELECT {names} FROM requests ORDER BY started_at DESC LIMIT ?",  # noqa: S608
+            (limit,),
+        )
+        return tuple(Row(*values) for values in found)
+
+    def _today(self, midnight: float) -> Today:
+        local, remote, errors = self._connection.execute(
+            "SELECT COALESCE(SUM(route = 'local' AND status < 400), 0),"
+            " COALESCE(SUM(route = 'remote' AND status < 400), 0),"
+            " COALESCE(SUM(status >= 400 AND status != 499), 0) FROM requests WHERE started_at >= ?",
+            (midnight,),
+        ).fetchone()
+        return Today(local, remote, errors)
+
+    def _close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
