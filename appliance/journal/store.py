@@ -37,7 +37,7 @@ CREATE INDEX IF NOT EXISTS requests_started_at ON requests (started_at);
 
 
 class Journal:
-    """Rows in, rows out. A disk that fails costs rows, never a reply: failures are logged once and counted."""
+    """Rows in, rows out. A failing disk costs rows, never a reply: logged once, then counted."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
