@@ -1,0 +1,40 @@
+"""Pure: request features and a view of the machine -> where the request goes, and why."""
+
+from __future__ import annotations
+
+from appliance.routing.after import after_failure, after_wait
+from appliance.routing.codes import REASONS
+from appliance.routing.decide import decide
+from appliance.routing.types import (
+    Decision,
+    Features,
+    Kind,
+    Lane,
+    LocalView,
+    Policy,
+    RemoteView,
+    Side,
+    Target,
+    ThermalState,
+    View,
+    Wish,
+)
+
+__all__ = [
+    "REASONS",
+    "Decision",
+    "Features",
+    "Kind",
+    "Lane",
+    "LocalView",
+    "Policy",
+    "RemoteView",
+    "Side",
+    "Target",
+    "ThermalState",
+    "View",
+    "Wish",
+    "after_failure",
+    "after_wait",
+    "decide",
+]

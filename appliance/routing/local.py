@@ -1,0 +1,175 @@
+"""Rules 4 to 10 of the decision: the model is served here, so the local side comes first."""
+
+from __future__ import annotations
+
+from appliance.routing import refusals, rules
+from appliance.routing.types import Decision, Features, LocalView, RemoteView, View
+from appliance.units import duration
+
+
+def decide_local(f: Features, v: View, local: LocalView) -> Decision:
+    """Rules 4 to 10 of `decide`, for a model that is served here and a request that may be answered here."""
+    return (
+        _too_long(f, v, local)
+        or _down(f, v, local)
+        or _hot(f, v, local)
+        or _loading(f, v, local)
+        or _full(f, v, local)
+        or _slow(f, v, local)
+        or _local(f, v, local)
+    )
+
+
+def _too_long(f: Features, v: View, local: LocalView) -> Decision | None:
+    """Rule 4."""
+    if local.ctx is None or rules.fits(local.ctx, rules.prompt_and_one(f)):
+        return None
+    why = f"The prompt of {f.prompt_tokens} tokens doesn't fit the local context of {local.ctx}"
+    bar = rules.barrier(f, v)
+    remote = None if bar else rules.bigger(f, v, local.ctx)
+    if remote:
+        return refusals.to_remote(
+            "remote.context", remote, f"{why}, but the {remote.max_model_len} of {remote.name}"
+        )
+    rest = bar.text if bar else "no remote that is up is known to have a larger one"
+    return refusals.reject("reject.context", f"{why}, and {rest}.")
+
+
+def _down(f: Features, v: View, local: LocalView) -> Decision | None:
+    """Rule 5. A state that nobody here knows counts as down."""
+    if local.state in rules.SERVING | rules.LOADING:
+        return None
+    return refusals.leave_or_reject(
+        f, v, f"The local engine is {local.state}",
+        leave="remote.engine_down", stay="reject.unavailable", retry_s=refusals.DOWN_RETRY_S,
+    )  # fmt: skip
+
+
+def _hot(f: Features, v: View, local: LocalView) -> Decision | None:
+    """Rule 6."""
+    if local.thermal != "critical":
+        return None
+    return refusals.leave_or_reject(
+        f, v, "The GPU is critically hot, so nothing new is generated here",
+        leave="remote.thermal", stay="reject.thermal", retry_s=refusals.HOT_RETRY_S,
+    )  # fmt: skip
+
+
+def _loading(f: Features, v: View, local: LocalView) -> Decision | None:
+    """Rule 7."""
+    if local.state not in rules.LOADING:
+        return None
+    remote = rules.candidate(f, v)
+    if remote:
+        return refusals.to_remote("remote.loading", remote, f"The local engine is {local.state}")
+    return _full(f, v, local) or _wait_here(
+        f, f"The local engine is {local.state}, and {refusals.obstacle(f, v)}"
+    )
+
+
+def _full(f: Features, v: View, local: LocalView) -> Decision | None:
+    """Rule 8."""
+    if not rules.is_full(local):
+        return None
+    wait = rules.wait_s(local, rules.heat(local))
+    if wait is None:
+        wait = refusals.LOADING_RETRY_S if local.state in rules.LOADING else refusals.UNKNOWN_WAIT_RETRY_S
+    return refusals.leave_or_reject(
+        f, v, f"The queue is full: {local.waiting} of {local.max_queue} wait",
+        leave="remote.queue", stay="reject.queue_full", retry_s=wait,
+    )  # fmt: skip
+
+
+def _slow(f: Features, v: View, local: LocalView) -> Decision | None:
+    """Rule 9."""
+    remote = rules.candidate(f, v)
+    if remote is None:
+        return None
+    usual = too_slow(f, v, local, remote, 1.0)
+    if usual:
+        return refusals.to_remote(usual[0], remote, usual[1])
+    factor = rules.heat(local)
+    hot = too_slow(f, v, local, remote, factor) if factor < 1 else None
+    if hot is None:
+        return None
+    return refusals.to_remote(
+        "remote.thermal", remote, f"{hot[1]}, since heat holds the machine at {factor:.0%} of its speed"
+    )
+
+
+def too_slow(
+    f: Features, v: View, local: LocalView, remote: RemoteView, factor: float
+) -> tuple[str, str] | None:
+    """Whether the remote should answer since the local side is too slow at this speed: code and text.
+
+    An unknown wait counts as at least nothing when it is held against a limit, and never as proof that the
+    local side is sooner: so a queue that grows can't turn a remote answer into a local one.
+    """
+    if rules.local_sooner(local, remote, factor):
+        return None
+    wait = rules.wait_s(local, factor) or 0.0
+    if wait > v.max_wait_s:
+        return "remote.queue", (
+            f"The predicted wait of {duration(wait)} is over the limit of {duration(v.max_wait_s)}"
+        )
+    if v.policy == "fastest":
+        later = _later(local, remote, factor)
+        if later:
+            return "remote.faster", later
+    return _first_token_late(f, v, local, remote, factor)
+
+
+def _later(local: LocalView, remote: RemoteView, factor: float) -> str | None:
+    """That the local side is predicted to finish after the remote, in words."""
+    work = rules.work_s(local, factor)
+    if work is None or remote.finish_s is None:
+        return None
+    finish = (rules.wait_s(local, factor) or 0.0) + work
+    if finish <= remote.finish_s:
+        return None
+    return (
+        f"The local side is predicted to finish in {duration(finish)}, "
+        f"{remote.name} in {duration(remote.finish_s)}"
+    )
+
+
+def _first_token_late(
+    f: Features, v: View, local: LocalView, remote: RemoteView, factor: float
+) -> tuple[str, str] | None:
+    """The goal for the first token: interactive requests only, and the remote must be known to be sooner."""
+    prompt_alone = (local.prefill_s or 0.0) / factor
+    first = (rules.wait_s(local, factor) or 0.0) + prompt_alone
+    if f.lane != "interactive" or remote.ttft_s is None:
+        return None
+    if first <= v.goal_ttft_s or first <= remote.ttft_s:
+        return None
+    reason = "remote.faster" if prompt_alone > v.goal_ttft_s else "remote.queue"
+    return reason, (
+        f"The first token is predicted after {duration(first)}, over the goal of {duration(v.goal_ttft_s)}"
+    )
+
+
+def _local(f: Features, v: View, local: LocalView) -> Decision:
+    """Rule 10."""
+    if rules.has_free_slot(local):
+        text = f"{local.running} of {local.slots} slots are busy"
+        if f.wish == "local":
+            return Decision("local", "local.pinned", f"The request asked for the local side; {text}.")
+        return Decision("local", "local.ok", f"The local engine takes it at once; {text}.")
+    wait = rules.wait_s(local, rules.heat(local))
+    text = f"{local.running} of {local.slots} slots are busy and {local.waiting} wait"
+    text += "; the wait is unknown" if wait is None else f"; the predicted wait is {duration(wait)}"
+    if wait is not None and wait > v.max_wait_s and f.wish != "local":
+        text += f", over the limit of {duration(v.max_wait_s)}, but {_stays(f, v)}"
+    return _wait_here(f, text[0].upper() + text[1:])
+
+
+def _stays(f: Features, v: View) -> str:
+    """Why a request stays although its wait is over the limit."""
+    if rules.candidate(f, v):
+        return "the local side is still predicted to finish sooner"
+    return refusals.obstacle(f, v)
+
+
+def _wait_here(f: Features, text: str) -> Decision:
+    return Decision("local", "local.pinned" if f.wish == "local" else "local.queued", f"{text}.")
