@@ -1,0 +1,1 @@
+"""The HTTP edge of the daemon: see README.md in this folder."""

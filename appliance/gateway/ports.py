@@ -1,0 +1,163 @@
+"""What the gateway needs from the daemon, as protocols: the gateway owns no engine, no remote and no file.
+
+The daemon implements them; the tests implement them over fake upstreams. Everything that is asked here
+answers at once (snapshots), so that a decision never waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    from appliance.engines import Endpoint
+    from appliance.gateway.admission import Admission
+    from appliance.journal import Row
+    from appliance.routing import LocalView, RemoteView
+    from appliance.settings import Settings
+
+ReportedOutcome = Literal["ok", "refused", "timeout", "reset", "5xx", "4xx", "cancelled"]
+"""What a remote's breaker learns about one request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A model name of a request, resolved."""
+
+    id: str
+    """Catalog id, `smollm2-135m-instruct`."""
+    ref: str
+    """Id and quant, `smollm2-135m-instruct:Q4_1`."""
+    use: tuple[str, ...]
+    """What the catalog says it is for: chat code reasoning vision embedding rerank."""
+    here: bool
+    """Its files lie on this disk and were verified."""
+    degraded: tuple[str, ...] = ()
+    """What resolving already gave up: `other_quant`, `other_model`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a local generation ended, for the speed baseline. Unknown is None."""
+
+    tokens_in: int | None
+    tokens_out: int | None
+    tokens_per_second: float | None
+    """Decode speed of this request alone."""
+    ttft_s: float | None
+    """From the start of the upstream request to the first delta: queue wait not included."""
+    running: int
+    """Requests inside the engine when this one started, itself included."""
+    ok: bool
+
+
+class Local(Protocol):
+    """The local side: catalog, pool of engines, admission."""
+
+    def resolve(self, name: str | None) -> Served:
+        """The model that `name` means (id, id:QUANT, family, alias; None = the served one).
+
+        Raises appliance.errors.UnknownModel with the nearest names in `hint`.
+        """
+        ...
+
+    def view(self, served: Served) -> LocalView | None:
+        """The router's picture of the local side for this model; None when it can't serve it at all."""
+        ...
+
+    def endpoint(self, served: Served) -> Endpoint | None:
+        """Where the ready engine of this model listens; None unless it is ready."""
+        ...
+
+    def admission(self, served: Served) -> Admission | None:
+        """The queue in front of that engine; None when there is no engine for it."""
+        ...
+
+    def busy(self, served: Served) -> AbstractContextManager[None]:
+        """Counts one request inside the engine while the block runs."""
+        ...
+
+    def degraded(self, served: Served) -> tuple[str, ...]:
+        """Codes that hold for a local answer now (cpu_fallback, fewer_layers, throttled, ...)."""
+        ...
+
+    def finished(self, served: Served, outcome: Outcome) -> None:
+        """A local generation ended."""
+        ...
+
+    def models(self) -> Sequence[Served]:
+        """What `/v1/models` lists, the served one first."""
+        ...
+
+
+class RemoteTarget(Protocol):
+    """One remote endpoint."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the settings."""
+        ...
+
+    @property
+    def base_url(self) -> str:
+        """With the version part, without a slash at the end: `http://10.0.0.5:8000/v1`."""
+        ...
+
+    def translate(self, path: str, body: dict[str, Any], *, local_id: str) -> dict[str, Any]:
+        """The body in the remote's words, its model name included; `path` is like `/v1/chat/completions`.
+
+        Raises an ApplianceError (appliance.remotes.Untranslatable) for a field the remote can't honour.
+        """
+        ...
+
+    def headers(self) -> Mapping[str, str]:
+        """Authorization, when it has a key."""
+        ...
+
+    def report(self, outcome: ReportedOutcome) -> None:
+        """Feeds the breaker."""
+        ...
+
+
+class Remotes(Protocol):
+    """All remote endpoints."""
+
+    def views(self, served: Served) -> tuple[RemoteView, ...]:
+        """The router's picture of each for this model."""
+        ...
+
+    def target(self, name: str) -> RemoteTarget:
+        """Raises KeyError for an unknown name."""
+        ...
+
+
+class Journal(Protocol):
+    """One row per request."""
+
+    async def record(self, row: Row) -> None:
+        """Writes it; a failure is the journal's to report, never the request's."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """All of them, as `make_app` takes them."""
+
+    local: Local
+    remotes: Remotes
+    journal: Journal
+    host: Host
+
+
+class Host(Protocol):
+    """The daemon itself."""
+
+    def settings(self) -> Settings:
+        """The settings in force now: they may change while the daemon runs."""
+        ...
+
+    def health(self) -> Mapping[str, Any]:
+        """The body of `/health`. Its `status` is `ok` (200) or another word, like `loading` (503)."""
+        ...
