@@ -71,8 +71,18 @@ class Local(Protocol):
         """Where the ready engine of this model listens; None unless it is ready."""
         ...
 
+    async def ready(self, served: Served) -> Endpoint | None:
+        """Waits while the engine starts or loads; None when it failed or none is wanted.
+
+        The caller holds a place in the queue meanwhile and may be cancelled at any time.
+        """
+        ...
+
     def admission(self, served: Served) -> Admission | None:
-        """The queue in front of that engine; None when there is no engine for it."""
+        """The queue in front of that engine; None when there is no engine for it.
+
+        It exists from the moment the engine is being started: requests wait in it while it loads.
+        """
         ...
 
     def busy(self, served: Served) -> AbstractContextManager[None]:
