@@ -1,0 +1,45 @@
+"""The one door to a running daemon, for the command line and the terminal UI.
+
+Standard library only and quick to import, so that `appliance status` stays quick; the rows of the
+smaller documents are in `appliance.client.library`, imported with the first call that returns them.
+"""
+
+from __future__ import annotations
+
+from appliance.client.documents import (
+    DaemonRow,
+    DeviceRow,
+    DownloadRow,
+    EngineRow,
+    GpuRow,
+    HostRow,
+    ModelRow,
+    NoteRow,
+    PlanDocument,
+    QueueRow,
+    ReasonRow,
+    RemoteRow,
+    RequestRow,
+    TodayRow,
+)
+from appliance.client.door import Client
+from appliance.client.status import StatusSnapshot
+
+__all__ = [
+    "Client",
+    "DaemonRow",
+    "DeviceRow",
+    "DownloadRow",
+    "EngineRow",
+    "GpuRow",
+    "HostRow",
+    "ModelRow",
+    "NoteRow",
+    "PlanDocument",
+    "QueueRow",
+    "ReasonRow",
+    "RemoteRow",
+    "RequestRow",
+    "StatusSnapshot",
+    "TodayRow",
+]

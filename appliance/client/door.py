@@ -1,0 +1,232 @@
+"""`Client`: typed calls to the control plane of a running daemon."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+from appliance import __version__
+from appliance.client import record
+from appliance.client.documents import DownloadRow, PlanDocument, RemoteRow, RequestRow
+from appliance.client.fields import mapping, rows, text
+from appliance.client.status import StatusSnapshot
+from appliance.client.transport import Transport
+from appliance.errors import NoDaemon
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
+
+    from appliance.client.library import CatalogRow, EngineList, LogPage, SettingRow
+    from appliance.paths import Paths
+
+QUICK_S = 5.0
+"""For answers that the daemon has at hand."""
+PROBE_S = 30.0
+"""For answers that need a child process or a network peer."""
+LOAD_S = 900.0
+"""For loading a model or hashing its file."""
+
+
+def _name(value: str) -> str:
+    return quote(value, safe=":")
+
+
+class Client:
+    """The door to one daemon. A method raises NoDaemon when it is gone, else the daemon's own error."""
+
+    def __init__(self, found: record.Record, *, timeout_s: float = QUICK_S) -> None:
+        self._record = found
+        self._transport = Transport(found.url, found.token)
+        self._quick_s = timeout_s
+
+    @classmethod
+    def connect(cls, paths: Paths, *, timeout_s: float = QUICK_S) -> Client:
+        """Find the daemon of this user and check that it answers.
+
+        Raises NoDaemon when `daemon.json` is missing or broken, its process has ended, its pid now belongs to
+        another process, or the address does not answer as that process.
+        """
+        client = cls(record.read(paths.daemon_file), timeout_s=timeout_s)
+        pid = client.status().daemon.pid
+        if pid is not None and pid != client.pid:
+            raise NoDaemon(
+                "Another program answers where the daemon should be.",
+                cause=f"{client.url} is served by process {pid}, daemon.json names {client.pid}.",
+                hint="Restart the daemon: appliance down, then appliance up",
+            )
+        return client
+
+    def __repr__(self) -> str:
+        return f"Client({self.url!r}, pid={self.pid})"
+
+    @property
+    def pid(self) -> int:
+        """The daemon's process id."""
+        return self._record.pid
+
+    @property
+    def url(self) -> str:
+        """Root of the gateway, without `/v1`."""
+        return self._record.url
+
+    @property
+    def version_mismatch(self) -> str | None:
+        """The daemon's version when it differs from ours, else None."""
+        theirs = self._record.version
+        return theirs if theirs is not None and theirs != __version__ else None
+
+    # what is
+
+    def status(self) -> StatusSnapshot:
+        """Everything at one moment."""
+        return StatusSnapshot.parse(self._call("GET", "/api/status"))
+
+    def events(self, *, silence_s: float = 60.0) -> Iterator[StatusSnapshot]:
+        """A snapshot now, then one on each change. Ends when the daemon closes the stream."""
+        with self._transport.stream("/api/events", timeout_s=silence_s) as response:
+            yield from _snapshots(response)
+
+    def models(self) -> tuple[CatalogRow, ...]:
+        """All variants that the catalog lists, with what is here."""
+        from appliance.client.library import CatalogRow
+
+        return rows(CatalogRow)(self._call("GET", "/api/models").get("models"))
+
+    def downloads(self) -> tuple[DownloadRow, ...]:
+        """Transfers that run, wait or just ended."""
+        return rows(DownloadRow)(self._call("GET", "/api/downloads").get("downloads"))
+
+    def engines(self) -> EngineList:
+        """Engine builds found here and the one in use."""
+        from appliance.client.library import EngineList
+
+        return EngineList.parse(self._call("GET", "/api/engines", timeout_s=PROBE_S))
+
+    def remotes(self) -> tuple[RemoteRow, ...]:
+        """Configured remote endpoints."""
+        return rows(RemoteRow)(self._call("GET", "/api/remotes").get("remotes"))
+
+    def journal(self, limit: int = 50) -> tuple[RequestRow, ...]:
+        """The last requests, newest first."""
+        path = "/api/journal?" + urlencode({"limit": limit})
+        return rows(RequestRow)(self._call("GET", path).get("requests"))
+
+    def settings(self) -> tuple[SettingRow, ...]:
+        """All settings with their source."""
+        from appliance.client.library import SettingRow
+
+        return rows(SettingRow)(self._call("GET", "/api/settings").get("settings"))
+
+    def logs(self, after: int = 0, limit: int = 500) -> LogPage:
+        """Log lines with a sequence number above `after`."""
+        from appliance.client.library import LogPage
+
+        return LogPage.parse(self._call("GET", "/api/logs?" + urlencode({"after": after, "limit": limit})))
+
+    def plan(
+        self,
+        model: str,
+        *,
+        ctx: int | None = None,
+        parallel: int | None = None,
+        kv: str | None = None,
+        gpu_layers: int | None = None,
+    ) -> PlanDocument:
+        """How `model` would be laid out here. None leaves the choice to the planner."""
+        body = {"model": model, "ctx": ctx, "parallel": parallel, "kv": kv, "gpu_layers": gpu_layers}
+        return PlanDocument.parse(self._call("POST", "/api/plan", body, timeout_s=PROBE_S))
+
+    # what to do
+
+    def start_download(self, ref: str) -> str:
+        """Begin (or join) the transfer of a model; returns its id."""
+        return text(self._call("POST", "/api/downloads", {"model": ref}).get("id")) or ""
+
+    def cancel_download(self, download_id: str) -> None:
+        """Stop a transfer. What has arrived is kept."""
+        self._call("DELETE", f"/api/downloads/{_name(download_id)}")
+
+    def load(
+        self,
+        ref: str,
+        *,
+        gpu_layers: int | None = None,
+        ctx: int | None = None,
+        parallel: int | None = None,
+        timeout_s: float = LOAD_S,
+    ) -> dict[str, Any]:
+        """Serve a model that is here. None leaves the choice to the planner."""
+        options = {"gpu_layers": gpu_layers, "ctx": ctx, "parallel": parallel}
+        body = {key: value for key, value in options.items() if value is not None}
+        return self._call("POST", f"/api/models/{_name(ref)}/load", body, timeout_s=timeout_s)
+
+    def verify(self, ref: str, *, timeout_s: float = LOAD_S) -> dict[str, Any]:
+        """Hash a model's files again. Raises NotVerified when they are damaged."""
+        return self._call("POST", f"/api/models/{_name(ref)}/verify", {}, timeout_s=timeout_s)
+
+    def remove(self, ref: str) -> dict[str, Any]:
+        """Delete a model's files."""
+        return self._call("DELETE", f"/api/models/{_name(ref)}", timeout_s=PROBE_S)
+
+    def add_remote(
+        self,
+        name: str,
+        url: str,
+        *,
+        kind: str | None = None,
+        api_key_env: str | None = None,
+        models: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """Configure a remote endpoint. Only the name of the variable that holds its key is sent."""
+        options = {"kind": kind, "api_key_env": api_key_env, "models": dict(models) if models else None}
+        body = {"name": name, "url": url} | {k: v for k, v in options.items() if v is not None}
+        return self._call("POST", "/api/remotes", body)
+
+    def remove_remote(self, name: str) -> None:
+        """Forget a remote endpoint."""
+        self._call("DELETE", f"/api/remotes/{_name(name)}")
+
+    def test_remote(self, name: str) -> RemoteRow:
+        """Probe a remote endpoint now."""
+        answer = self._call("POST", f"/api/remotes/{_name(name)}/test", {}, timeout_s=PROBE_S)
+        return RemoteRow.parse(answer.get("remote", answer))
+
+    def set_setting(self, key: str, value: object) -> dict[str, Any]:
+        """Change one setting in `config.toml`. Raises SettingsError when the value can't be used."""
+        return self._call("PATCH", "/api/settings", {"key": key, "value": value})
+
+    def stop_engine(self) -> None:
+        """Unload the model; the gateway keeps answering (from a remote, or with 503)."""
+        self._call("POST", "/api/engine/stop", {}, timeout_s=PROBE_S)
+
+    def restart_engine(self, *, timeout_s: float = LOAD_S) -> None:
+        """Stop the engine if it runs, and start it with the same plan."""
+        self._call("POST", "/api/engine/restart", {}, timeout_s=timeout_s)
+
+    def shutdown(self) -> None:
+        """Stop the daemon."""
+        self._call("POST", "/api/shutdown", {}, timeout_s=PROBE_S)
+
+    def _call(
+        self, method: str, path: str, body: object = None, *, timeout_s: float | None = None
+    ) -> dict[str, Any]:
+        return self._transport.call(method, path, body, timeout_s=timeout_s or self._quick_s)
+
+
+def _snapshots(response: HTTPResponse) -> Iterator[StatusSnapshot]:
+    """Server-sent events as snapshots; comments and events that hold no JSON object are passed over."""
+    data: list[bytes] = []
+    while line := response.readline():
+        stripped = line.rstrip(b"\r\n")
+        if stripped.startswith(b"data:"):
+            data.append(stripped[5:].removeprefix(b" "))
+        elif not stripped and data:
+            try:
+                document = json.loads(b"\n".join(data))
+            except ValueError:
+                document = None
+            data.clear()
+            if mapping(document):
+                yield StatusSnapshot.parse(document)

@@ -1,0 +1,96 @@
+"""The smaller documents: catalog rows, engine builds, settings and log pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from appliance.client.fields import Document, mapping, rows, text, whole
+from appliance.text import clean
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogRow(Document):
+    """One model variant; `state` is here, absent, downloading or damaged."""
+
+    ref: str
+    id: str
+    quant: str | None
+    family: str | None
+    name: str | None
+    size: int | None
+    params: float | None
+    context: int | None
+    license: str | None
+    license_note: str | None
+    use: tuple[str, ...]
+    state: str
+    loaded: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class BuildRow(Document):
+    """An engine build that was found on this machine."""
+
+    kind: str | None
+    path: str | None
+    version: str | None
+    build: str
+    sees_gpu: bool | None
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenRow(Document):
+    """The build in use, and why this one."""
+
+    READERS: ClassVar[Mapping[str, Callable[[object], object]]] = {
+        "build": lambda value: text(mapping(value).get("build")) if isinstance(value, dict) else text(value)
+    }
+
+    build: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineList(Document):
+    """What can be started here."""
+
+    READERS: ClassVar[Mapping[str, Callable[[object], object]]] = {
+        "engines": rows(BuildRow),
+        "chosen": ChosenRow.parse,
+    }
+
+    engines: tuple[BuildRow, ...]
+    chosen: ChosenRow
+
+
+@dataclass(frozen=True, slots=True)
+class SettingRow(Document):
+    """One setting, its value as JSON gives it (`value` is not cleaned), and where it comes from."""
+
+    READERS: ClassVar[Mapping[str, Callable[[object], object]]] = {"value": lambda value: value}
+
+    key: str
+    value: object
+    source: str | None
+
+
+def _log_lines(value: object) -> tuple[str, ...]:
+    items = value if isinstance(value, list) else []
+    lines = (mapping(item).get("line") if isinstance(item, dict) else item for item in items)
+    return tuple(clean(line) for line in lines if isinstance(line, str))
+
+
+@dataclass(frozen=True, slots=True)
+class LogPage(Document):
+    """Log lines, cleaned; ask again with `after=next`."""
+
+    READERS: ClassVar[Mapping[str, Callable[[object], object]]] = {
+        "lines": _log_lines,
+        "next": lambda value: whole(value) or 0,
+    }
+
+    lines: tuple[str, ...]
+    next: int

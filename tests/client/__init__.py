@@ -1,0 +1,1 @@
+"""Tests of the client, and the stub daemon that the UI tests use, too."""

@@ -1,0 +1,285 @@
+"""Status documents for tests: the illustrations of the screen designs as data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+GIB = 1 << 30
+MIB = 1 << 20
+NOW = 1_760_000_669.0
+"""Unix time of all documents: 09:04:29 UTC."""
+REF = "qwen2.5-32b-instruct:Q4_K_M"
+
+
+def _row(ago: float, **changes: Any) -> dict[str, Any]:
+    return {
+        "request_id": f"r{int(ago)}",
+        "started_at": NOW - ago,
+        "model": "qwen2.5-32b",
+        "served_model": "qwen2.5-32b",
+        "route": "local",
+        "reason": "local.ok",
+        "lane": "interactive",
+        "path": "/v1/chat/completions",
+        "status": 200,
+        "tokens_in": 311,
+        "tokens_out": 402,
+        "queue_ms": 0.0,
+        "ttft_ms": 800.0,
+        "tokens_per_second": 5.9,
+        "total_ms": 68_900.0,
+        "degraded": None,
+        "client": "127.0.0.1",
+    } | changes
+
+
+def _engine(**changes: Any) -> dict[str, Any]:
+    return {
+        "id": "e1",
+        "model": REF,
+        "kind": "llama-server",
+        "build": "llama-server b7012",
+        "pid": 48_123,
+        "state": "ready",
+        "gpu_layers": 35,
+        "n_layer": 64,
+        "ctx": 8192,
+        "parallel": 2,
+        "slots_busy": 1,
+        "tokens_per_second": 5.9,
+        "restarts": 0,
+        "ready_at": NOW - 8_040,
+        "error": None,
+        "hint": None,
+        "last_lines": [],
+        "load_progress": None,
+    } | changes
+
+
+def _gpu(**changes: Any) -> dict[str, Any]:
+    return {
+        "id": "GPU-0",
+        "name": "GeForce RTX 4070",
+        "backend": "cuda",
+        "total": 12_282 * MIB,
+        "free": 544 * MIB,
+        "used_by_engine": 11_326 * MIB,
+        "temperature": 71.0,
+        "slowdown_at": 83.0,
+        "reasons": [],
+        "power": 186.0,
+        "power_limit": 200.0,
+        "utilisation": 97.0,
+        "state": "cool",
+        "age_s": 0.4,
+    } | changes
+
+
+def _device(name: str, **sizes: int | None) -> dict[str, Any]:
+    keys = ("total", "free", "reserve", "model", "kv", "compute", "overhead", "spare")
+    return {"name": name} | {key: sizes.get(key) for key in keys}
+
+
+def _plan() -> dict[str, Any]:
+    return {
+        "model": REF,
+        "arch": "qwen2",
+        "engine_build": "llama-server b7012",
+        "n_layer": 64,
+        "gpu_layers": 35,
+        "ctx": 8192,
+        "parallel": 2,
+        "kv_type": "f16",
+        "flash_attn": "auto",
+        "devices": [
+            _device("CUDA0", total=12_282 * MIB, free=11_870 * MIB, model=9_782 * MIB, kv=1_120 * MIB)
+        ],
+        "host": _device("Host", total=62 * GIB, free=41 * GIB, model=9_144 * MIB, kv=928 * MIB),
+        "fits": True,
+        "measured": True,
+        "reasons": [
+            {"code": "layers", "text": "35 of 65 layers fit 11.6 GiB free on CUDA0", "n_bytes": 9_782 * MIB},
+            {"code": "reserve", "text": "512 MiB kept free", "n_bytes": 512 * MIB},
+        ],
+        "flags": ["-ngl", "35"],
+    }
+
+
+def normal() -> dict[str, Any]:
+    """A 32B model split over GPU and CPU, a remote, and four requests."""
+    return {
+        "daemon": {"pid": 4711, "version": "0.1.0", "url": "http://127.0.0.1:8417", "started": NOW - 8_100},
+        "model": {
+            "ref": REF,
+            "name": "Qwen2.5-32B-Instruct",
+            "quant": "Q4_K_M",
+            "size": 18 * GIB + 512 * MIB,
+        },
+        "plan": _plan(),
+        "engines": [_engine()],
+        "gpus": [_gpu()],
+        "thermal": "cool",
+        "factor": 1.0,
+        "queue": {"waiting": 2, "running": 1, "lanes": {"interactive": 1, "batch": 1}, "predicted_wait": 3.2},
+        "remotes": [
+            {
+                "name": "vllm",
+                "kind": "vllm",
+                "url": "http://vllm.lan:8000/v1",
+                "state": "up",
+                "latency_ms": 41.0,
+            }
+        ],
+        "downloads": [],
+        "today": {"local": 132, "remote": 9, "errors": 2},
+        "notes": [],
+        "requests": {
+            "running": [_row(0, status=None, tokens_in=1204, tokens_out=86, ttft_ms=2900.0, total_ms=None)],
+            "recent": [
+                _row(31),
+                _row(
+                    139,
+                    route="remote",
+                    reason="remote.context",
+                    served_model="qwen2.5-72b",
+                    tokens_in=31_066,
+                    tokens_out=240,
+                    ttft_ms=1900.0,
+                    tokens_per_second=38.4,
+                    total_ms=8200.0,
+                    degraded=["remote"],
+                ),
+                _row(
+                    165,
+                    status=499,
+                    tokens_in=198,
+                    tokens_out=0,
+                    ttft_ms=None,
+                    tokens_per_second=None,
+                    total_ms=400.0,
+                ),
+            ],
+        },
+        "gateway": {"url": "http://127.0.0.1:8417/v1"},
+        "routing": {"policy": "local-first"},
+        "host": {
+            "ram_total": int(62.7 * GIB),
+            "ram_available": int(41.3 * GIB),
+            "cpu_percent": 62.0,
+            "disk_free": 212 * GIB,
+        },
+    }
+
+
+def empty() -> dict[str, Any]:
+    """First run: a daemon without a model."""
+    return normal() | {
+        "model": None,
+        "plan": None,
+        "engines": [],
+        "gpus": [_gpu(used_by_engine=None, free=11_870 * MIB, utilisation=2.0, power=21.0, temperature=41.0)],
+        "queue": {"waiting": 0, "running": 0, "lanes": {}, "predicted_wait": None},
+        "remotes": [],
+        "today": {"local": 0, "remote": 0, "errors": 0},
+        "requests": {"running": [], "recent": []},
+    }
+
+
+def loading() -> dict[str, Any]:
+    """The engine reads its tensors; a second model is on its way to the disk."""
+    return normal() | {
+        "engines": [
+            _engine(
+                state="loading",
+                ready_at=None,
+                started_at=NOW - 18,
+                gpu_layers=None,
+                slots_busy=None,
+                tokens_per_second=None,
+                load_progress=0.43,
+                last_lines=["load_tensors: offloading 35 repeating layers to GPU", "......"],
+            )
+        ],
+        "downloads": [
+            {
+                "id": "d1",
+                "ref": "mistral-small-24b-instruct:Q4_K_M",
+                "phase": "downloading",
+                "done": int(5.7 * GIB),
+                "total": int(13.3 * GIB),
+                "rate": 38.2 * MIB,
+                "eta_s": 204.0,
+                "resumable": True,
+                "message": None,
+            }
+        ],
+        "requests": {"running": [], "recent": []},
+    }
+
+
+def failed() -> dict[str, Any]:
+    """The engine ended three times while loading; the remote still answers."""
+    return normal() | {
+        "engines": [
+            _engine(
+                state="failed",
+                pid=None,
+                ready_at=None,
+                restarts=3,
+                gpu_layers=None,
+                slots_busy=None,
+                tokens_per_second=None,
+                error="llama-server exited with code 1 after 6.2 s: GPU memory is short by 424 MiB",
+                hint="Free GPU memory, or load it with fewer layers: appliance up --gpu-layers 32",
+                last_lines=[
+                    "E ggml_cuda: cudaMalloc failed: out of memory",
+                    "E llama_init_from_model: failed to allocate compute buffers",
+                ],
+            )
+        ],
+        "gpus": [_gpu(used_by_engine=None, free=11_020 * MIB, utilisation=2.0, power=21.0, temperature=49.0)],
+    }
+
+
+def cpu_only() -> dict[str, Any]:
+    """No GPU: a small model on the CPU. What can't be known is null."""
+    return normal() | {
+        "model": {
+            "ref": "smollm2-135m-instruct:Q4_1",
+            "name": "SmolLM2 135M Instruct",
+            "quant": "Q4_1",
+            "size": 98_362_432,
+        },
+        "plan": _plan()
+        | {
+            "n_layer": 30,
+            "gpu_layers": 0,
+            "devices": [],
+            "reasons": [{"code": "no_gpu", "text": "no GPU: all 30 layers run on the CPU", "n_bytes": None}],
+        },
+        "engines": [
+            _engine(
+                model="smollm2-135m-instruct:Q4_1",
+                kind="xllamacpp",
+                build="xllamacpp 2026.10.11549",
+                gpu_layers=0,
+                n_layer=30,
+                slots_busy=0,
+                tokens_per_second=None,
+            )
+        ],
+        "gpus": [],
+        "thermal": "unknown",
+        "factor": None,
+        "remotes": [],
+        "queue": {"waiting": 0, "running": 0, "lanes": {}, "predicted_wait": None},
+        "notes": [
+            {
+                "code": "no_gpu_engine",
+                "since": NOW - 60,
+                "detail": "NVML library not found",
+                "todo": "Install an engine for this GPU: appliance engines install cuda",
+            }
+        ],
+        "requests": {"running": [], "recent": []},
+    }

@@ -1,0 +1,113 @@
+"""Documents are read tolerantly: odd values become None, unknown keys are ignored, text is clean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from appliance.client import EngineRow, PlanDocument, RequestRow, StatusSnapshot
+from appliance.client.library import CatalogRow, EngineList, LogPage, SettingRow
+from tests.client import documents
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def test_the_normal_document_is_read_completely() -> None:
+    shot = StatusSnapshot.parse(documents.normal())
+    assert shot.daemon.pid == 4711
+    assert shot.engine is not None
+    assert (shot.engine.gpu_layers, shot.engine.n_layer, shot.engine.ctx) == (35, 64, 8192)
+    assert shot.gpus[0].used_by_engine == 11_326 << 20
+    assert (shot.queue.waiting, shot.queue.lanes) == (2, {"interactive": 1, "batch": 1})
+    assert shot.remotes[0].latency_ms == 41.0
+    assert (shot.today.local, shot.today.remote, shot.today.errors) == (132, 9, 2)
+    assert shot.plan is not None
+    assert shot.plan.reasons[0].text.startswith("35 of 65 layers")
+    assert shot.running[0].status is None
+    assert shot.recent[1].degraded == ("remote",)
+    assert (shot.policy, shot.gateway_url) == ("local-first", "http://127.0.0.1:8417/v1")
+
+
+def test_nothing_known_is_none_never_zero() -> None:
+    shot = StatusSnapshot.parse({})
+    assert shot.daemon.pid is None
+    assert shot.queue.waiting is None
+    assert shot.today.errors is None
+    assert shot.host.ram_total is None
+    assert (shot.engine, shot.model, shot.plan, shot.factor) == (None, None, None, None)
+    assert (shot.engines, shot.gpus, shot.recent) == ((), (), ())
+
+
+@pytest.mark.parametrize("odd", [True, "12", float("nan"), float("inf"), [], {}, None, 10**400])
+def test_an_odd_number_is_unknown(odd: Any) -> None:
+    engine = EngineRow.parse({"id": "e", "pid": odd, "tokens_per_second": odd})
+    assert (engine.pid, engine.tokens_per_second) == (None, None)
+
+
+def test_the_engine_of_the_served_model_is_the_main_one() -> None:
+    shot = StatusSnapshot.parse(
+        {"model": {"ref": "b:Q8"}, "engines": [{"id": "1", "model": "a:Q4"}, {"id": "2", "model": "b:Q8"}]}
+    )
+    assert shot.engine is not None
+    assert shot.engine.id == "2"
+
+
+@pytest.mark.parametrize(
+    ("lanes", "expected"),
+    [
+        ({"batch": 3}, {"batch": 3}),
+        ({"batch": {"waiting": 2, "running": 1}}, {"batch": 2}),
+        ({"batch": None}, {}),
+        (None, {}),
+    ],
+)
+def test_lanes_are_counts_of_waiting_requests(lanes: Any, expected: dict[str, int]) -> None:
+    assert StatusSnapshot.parse({"queue": {"lanes": lanes}}).queue.lanes == expected
+
+
+def test_reasons_may_be_lines_or_objects() -> None:
+    plan = PlanDocument.parse(
+        {"reasons": ["a", {"code": "c", "text": "b", "n_bytes": 3}, 7], "flash_attn": True}
+    )
+    assert [(r.text, r.n_bytes) for r in plan.reasons] == [("a", None), ("b", 3)]
+    assert plan.flash_attn == "True"
+
+
+def test_degraded_may_be_a_list_or_a_header_text() -> None:
+    assert RequestRow.parse({"degraded": "remote,throttled"}).degraded == ("remote", "throttled")
+    assert RequestRow.parse({"degraded": ["remote"]}).degraded == ("remote",)
+    assert RequestRow.parse({}).degraded == ()
+
+
+def test_text_is_cleaned_and_raw_is_kept() -> None:
+    document = {"model": {"ref": "a", "name": "x\x1b]52;c;evil\x07\u202ey\n"}}
+    shot = StatusSnapshot.parse(document)
+    assert shot.model is not None
+    assert shot.model.name == "x]52;c;evily"
+    assert shot.raw == document
+
+
+def test_small_documents() -> None:
+    listing = EngineList.parse(
+        {"engines": [{"build": "b1", "sees_gpu": False}], "chosen": {"build": "b1", "reason": "r"}}
+    )
+    assert (listing.engines[0].build, listing.chosen.build, listing.chosen.reason) == ("b1", "b1", "r")
+    page = LogPage.parse({"lines": [{"seq": 1, "line": "a\x1b[2Jb"}, "c", 5], "next": 9})
+    assert (page.lines, page.next) == (("a[2Jb", "c"), 9)
+    assert SettingRow.parse({"key": "goals.decode", "value": 15, "source": "default"}).value == 15
+    assert CatalogRow.parse({"ref": "a:Q4", "use": ["chat", 1], "loaded": True}).use == ("chat",)
+
+
+@given(JSON)
+def test_no_document_raises(document: Any) -> None:
+    StatusSnapshot.parse(document)
+    StatusSnapshot.parse(dict.fromkeys(documents.normal(), document))
+    LogPage.parse(document)
+    EngineList.parse(document)
