@@ -63,7 +63,7 @@ def _loading(f: Features, v: View, local: LocalView) -> Decision | None:
     if remote:
         return refusals.to_remote("remote.loading", remote, f"The local engine is {local.state}")
     return _full(f, v, local) or _wait_here(
-        f, f"The local engine is {local.state}, and {refusals.obstacle(f, v)}"
+        f, f"the local engine is {local.state}, and {refusals.obstacle(f, v)}"
     )
 
 
@@ -161,7 +161,7 @@ def _local(f: Features, v: View, local: LocalView) -> Decision:
     text += "; the wait is unknown" if wait is None else f"; the predicted wait is {duration(wait)}"
     if wait is not None and wait > v.max_wait_s and f.wish != "local":
         text += f", over the limit of {duration(v.max_wait_s)}, but {_stays(f, v)}"
-    return _wait_here(f, text[0].upper() + text[1:])
+    return _wait_here(f, text)
 
 
 def _stays(f: Features, v: View) -> str:
@@ -172,4 +172,6 @@ def _stays(f: Features, v: View) -> str:
 
 
 def _wait_here(f: Features, text: str) -> Decision:
-    return Decision("local", "local.pinned" if f.wish == "local" else "local.queued", f"{text}.")
+    if f.wish == "local":
+        return Decision("local", "local.pinned", f"The request asked for the local side, and waits: {text}.")
+    return Decision("local", "local.queued", f"It waits here: {text}.")
