@@ -10,6 +10,7 @@
     ├── ModelError
     │   ├── UnknownModel           no such name in the catalog
     │   ├── ModelMissing           known, but not on this disk
+    │   ├── ModelInUse             loaded now
     │   └── NotVerified            bytes on disk do not match the pin
     ├── GgufError                  a header that cannot be read
     ├── DownloadError              the transfer failed; what has arrived is kept
@@ -114,6 +115,14 @@ class ModelMissing(ModelError):
     """The catalog knows the model; its files are not here."""
 
     code = "model_missing"
+
+
+class ModelInUse(ModelError):
+    """The model is loaded, so its files stay."""
+
+    exit_code = 1
+    status = 409
+    code = "model_in_use"
 
 
 class NotVerified(ModelError):

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
 from appliance.errors import SettingsError
-from appliance.units import parse_duration, parse_size
+from appliance.units import parse_duration, parse_size, write_duration, write_size
 
 ENV_PREFIX = "APPLIANCE_"
 
@@ -33,9 +33,16 @@ def _number_or_auto(value: object) -> object:
     return int(value) if isinstance(value, str) and value.isdigit() else value
 
 
-Size = Annotated[int, BeforeValidator(_size), Field(ge=0)]
+Size = Annotated[
+    int, BeforeValidator(_size), Field(ge=0), PlainSerializer(write_size, return_type=str, when_used="json")
+]
 """Bytes; written as `512MiB`."""
-Duration = Annotated[float, BeforeValidator(_duration), Field(ge=0)]
+Duration = Annotated[
+    float,
+    BeforeValidator(_duration),
+    Field(ge=0),
+    PlainSerializer(write_duration, return_type=str, when_used="json"),
+]
 """Seconds; written as `8s`."""
 AutoOr = Annotated[int | Literal["auto"], BeforeValidator(_number_or_auto)]
 
@@ -141,6 +148,9 @@ class Entry:
     source: str
     """`default`, the file's path, or the variable's name."""
 
+    def to_json(self) -> dict[str, Any]:
+        return {"key": self.key, "value": self.value, "source": self.source}
+
 
 def load(file: Path, env: Mapping[str, str] | None = None) -> Settings:
     """Read `file` (it may be absent) and the environment.
@@ -222,6 +232,11 @@ def _from_text(section: str, key: str, raw: str) -> Any:
             return tuple(json.loads(raw))
         return tuple(part.strip() for part in raw.split(",") if part.strip())
     return raw
+
+
+def text_of(value: object) -> str:
+    """A JSON value in the form that `from_text` reads."""
+    return json.dumps(value) if not isinstance(value, str) else value
 
 
 def _section(name: str) -> type[_Section]:

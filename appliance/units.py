@@ -38,6 +38,22 @@ def parse_duration(text: str) -> float:
     return number * _DURATION_UNITS[unit]
 
 
+def write_size(n_bytes: int) -> str:
+    """Bytes in the form that `parse_size` reads, without loss: `512MiB`."""
+    for limit, unit in ((GIB, "GiB"), (MIB, "MiB"), (1 << 10, "KiB")):
+        if n_bytes and n_bytes % limit == 0:
+            return f"{n_bytes // limit}{unit}"
+    return f"{n_bytes}B"
+
+
+def write_duration(seconds: float) -> str:
+    """Seconds in the form that `parse_duration` reads: `30m`, `500ms`."""
+    for limit, unit in ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")):
+        if seconds and seconds % limit == 0:
+            return f"{seconds / limit:.0f}{unit}"
+    return f"{seconds * 1000:g}ms" if seconds < 1 else f"{seconds:g}s"
+
+
 def size(n_bytes: int | None) -> str:
     """Bytes in GiB, MiB or KiB; unknown is `n/a`."""
     if n_bytes is None:

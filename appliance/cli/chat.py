@@ -1,0 +1,88 @@
+"""`chat`: ask the served model line by line, and see which side answered."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPResponse
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+
+from appliance.cli.output import daemon, remark
+from appliance.errors import EngineUnavailable
+from appliance.text import clean
+
+TIMEOUT_S = 600.0
+KEPT_MESSAGES = 40
+
+
+@click.command()
+@click.argument("model", required=False)
+@click.option("--route", type=click.Choice(["auto", "local", "remote"]), help="Which side may answer.")
+def chat(model: str | None, route: str | None) -> None:
+    """Ask MODEL (or the served one). One question a line; an empty line or Ctrl-D ends it."""
+    url = daemon().url
+    messages: list[dict[str, str]] = []
+    interactive = sys.stdin.isatty()
+    while True:
+        if interactive:
+            click.echo("> ", nl=False, err=True)
+        line = sys.stdin.readline()
+        if not line.strip():
+            return
+        messages.append({"role": "user", "content": line.strip()})
+        reply, served = _ask(url, model, route, messages[-KEPT_MESSAGES:])
+        messages.append({"role": "assistant", "content": reply})
+        remark(f"[{served.get('route')} · {served.get('reason')} · {served.get('model')}]")
+
+
+def _ask(
+    url: str, model: str | None, route: str | None, messages: list[dict[str, str]]
+) -> tuple[str, dict[str, Any]]:
+    """Stream one reply to stdout; its text and the `appliance` object. Raises EngineUnavailable."""
+    body: dict[str, Any] = {"messages": messages, "stream": True}
+    if model is not None:
+        body["model"] = model
+    headers = {"Content-Type": "application/json"} | ({"X-Appliance-Route": route} if route else {})
+    parts = urlsplit(url)
+    connection = HTTPConnection(parts.hostname or "127.0.0.1", parts.port, timeout=TIMEOUT_S)
+    text: list[str] = []
+    served: dict[str, Any] = {}
+    try:
+        connection.request("POST", "/v1/chat/completions", json.dumps(body).encode(), headers)
+        response = connection.getresponse()
+        if response.status != 200:
+            raise _failed(json.loads(response.read() or b"{}"))
+        for chunk in _chunks(response):
+            if "error" in chunk:
+                raise _failed(chunk)
+            served = chunk.get("appliance") or served
+            for choice in chunk.get("choices", []):
+                piece = clean(str(choice.get("delta", {}).get("content") or ""))
+                text.append(piece)
+                click.echo(piece, nl=False)
+        click.echo()
+    except OSError as error:
+        raise EngineUnavailable("The connection to the daemon broke.", cause=str(error)) from None
+    finally:
+        connection.close()
+    return "".join(text), served
+
+
+def _chunks(response: HTTPResponse) -> Iterator[dict[str, Any]]:
+    while line := response.readline():
+        if line.startswith(b"data: ") and not line.startswith(b"data: [DONE]"):
+            found = json.loads(line[6:])
+            if isinstance(found, dict):
+                yield found
+
+
+def _failed(document: dict[str, Any]) -> EngineUnavailable:
+    error = document.get("error") or {}
+    message = error.get("message") if isinstance(error, dict) else str(error)
+    return EngineUnavailable(
+        "No answer.", cause=clean(str(message)), hint="`appliance status` says how it stands."
+    )

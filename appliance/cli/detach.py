@@ -1,0 +1,77 @@
+"""The daemon in the background: started here, followed until it is ready, then left alone."""
+
+from __future__ import annotations
+
+import json
+import selectors
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from appliance.cli.output import daemon_or_none, find_paths
+from appliance.cli.progress import Bar
+from appliance.errors import ApplianceError
+
+POLL_S = 0.3
+TAIL_LINES = 15
+
+
+def start(arguments: list[str]) -> dict[str, Any]:
+    """Run `appliance ARGUMENTS` detached; its ready document.
+
+    Raises the ApplianceError that the start ended with. Ctrl-C stops the background start, too.
+    """
+    paths = find_paths().make()
+    log = paths.logs / "up.log"
+    with log.open("wb") as errors:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "appliance.cli.main", *arguments],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
+        )  # fmt: skip
+    try:
+        line = _first_line(child)
+    except KeyboardInterrupt:
+        child.terminate()
+        child.wait()
+        raise
+    if not line:
+        child.wait()
+        raise ApplianceError(
+            f"The daemon ended with exit code {child.returncode} before it was ready.",
+            cause=_tail(log),
+            hint="Run the same command without --detach to watch it.",
+        )
+    document: dict[str, Any] = json.loads(line)
+    if "error" in document:
+        from appliance.client.transport import error_of
+
+        child.wait()
+        raise error_of(document["error"])
+    return document
+
+
+def _first_line(child: subprocess.Popen[bytes]) -> bytes:
+    """The child's first line of output (empty when there is none), with its download shown meanwhile."""
+    assert child.stdout is not None
+    with selectors.DefaultSelector() as ready, Bar() as bar:
+        ready.register(child.stdout, selectors.EVENT_READ)
+        while not ready.select(POLL_S):
+            _show_progress(bar, child.pid)
+        return child.stdout.readline()
+
+
+def _show_progress(bar: Bar, pid: int) -> None:
+    client = daemon_or_none()
+    if client is None or client.pid != pid:
+        return
+    for row in client.downloads():
+        if row.phase not in ("done", "failed"):
+            bar.show(row.ref, row.phase, row.done, row.total, row.rate, row.eta_s, row.message)
+
+
+def _tail(log: Path) -> str:
+    from appliance.text import clean
+
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
+    return clean("\n".join(lines)) or "It printed nothing."

@@ -1,0 +1,120 @@
+"""The command `appliance`: parse, call, render. Subcommands are imported when they are used."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from appliance import __version__
+from appliance.errors import ApplianceError
+
+COMMANDS = {
+    "up": ("appliance.cli.up", "Serve a model until Ctrl-C (or in the background)."),
+    "down": ("appliance.cli.lifecycle", "Stop the daemon."),
+    "status": ("appliance.cli.lifecycle", "What runs, how it does, and what to know."),
+    "logs": ("appliance.cli.lifecycle", "The engine's log."),
+    "env": ("appliance.cli.lifecycle", "Lines that point a shell's scripts at the appliance."),
+    "chat": ("appliance.cli.chat", "Ask the served model, line by line."),
+    "models": ("appliance.cli.models", "List, fetch, check and remove models."),
+    "plan": ("appliance.cli.plan", "How a model would be split here, and why."),
+    "engines": ("appliance.cli.engines", "Engines found here and the devices each sees."),
+    "remote": ("appliance.cli.remote", "Endpoints that may answer instead of this machine."),
+    "config": ("appliance.cli.config", "Settings: where they are, what holds, change one."),
+    "doctor": ("appliance.cli.doctor", "Examine this installation."),
+}
+INTERRUPTED = 130
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported only when they are called: `--version` stays quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = getattr(importlib.import_module(COMMANDS[cmd_name][0]), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.version_option(__version__, "--version", prog_name="appliance")
+@click.option("--debug", is_flag=True, help="Show the traceback of a failure.")
+@click.pass_context
+def appliance(ctx: click.Context, debug: bool) -> None:
+    """A laptop or desktop as a local inference appliance.
+
+    Without a command it opens the terminal UI, and starts the daemon when none runs.
+    """
+    ctx.obj = {"debug": debug}
+    if ctx.invoked_subcommand is None:
+        from appliance.cli.ui import open_ui
+
+        ctx.exit(open_ui())
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The entry point. Ends the process with the exit code of the contract."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    debug = "--debug" in arguments
+    try:
+        code = appliance.main(arguments, prog_name="appliance", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except ApplianceError as error:
+        if debug:
+            raise
+        _show(error, as_json="--json" in arguments)
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        print("Interrupted.", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
+    except Exception as error:
+        if debug:
+            raise
+        unexpected = ApplianceError(
+            "Something went wrong that should not have.",
+            cause=f"{type(error).__name__}: {error}",
+            hint="Run the same command with --debug and report what it prints.",
+        )
+        _show(unexpected, as_json="--json" in arguments)
+        sys.exit(unexpected.exit_code)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _show(error: ApplianceError, as_json: bool) -> None:
+    """What happened, why, what to do; with `--json` also as a document on stdout."""
+    from appliance.text import clean
+
+    print(f"✖ {clean(error.message)}", file=sys.stderr)
+    for label, text in (("Why", error.cause), ("Do", error.hint)):
+        if text:
+            print(f"  {label}: {clean(text)}", file=sys.stderr)
+    lines: Any = getattr(error, "lines", ())
+    if lines:
+        print("  Last lines:", file=sys.stderr)
+        for line in lines:
+            print(f"    {clean(line)}", file=sys.stderr)
+    if as_json:
+        import json
+
+        print(json.dumps({"error": error.to_json()}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""What the commands share: documents or text on stdout, and the way to a daemon or around it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from appliance import paths as _paths
+from appliance.client import Client
+from appliance.errors import NoDaemon
+from appliance.text import clean_line
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from appliance.operations.models import Library
+
+T = TypeVar("T")
+
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+
+
+def find_paths() -> _paths.Paths:
+    return _paths.find()
+
+
+def daemon() -> Client:
+    """The running daemon. Raises NoDaemon."""
+    return Client.connect(find_paths())
+
+
+def daemon_or_none() -> Client | None:
+    """The running daemon, for commands that also work without one."""
+    try:
+        return daemon()
+    except NoDaemon:
+        return None
+
+
+def library() -> Library:
+    """Catalog, store and settings, opened in this process."""
+    from appliance import settings
+    from appliance.operations.models import Library
+
+    found = find_paths().make()
+    return Library.open(found, settings.load(found.config_file))
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run async work to its end; Ctrl-C cancels it and waits until it has cleaned up."""
+    return asyncio.run(work)
+
+
+def emit(document: Mapping[str, Any]) -> None:
+    """One document on stdout."""
+    click.echo(json.dumps(document, ensure_ascii=False))
+
+
+def say(text: str = "") -> None:
+    click.echo(text)
+
+
+def remark(text: str) -> None:
+    """Something for the person, kept out of what a script reads."""
+    click.echo(text, err=True)
+
+
+def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
+    """A plain table; columns in `right` are numbers."""
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    return made
+
+
+def show(made: Table) -> None:
+    """Print a table; its cells hold foreign text, so markup is off."""
+    from rich.console import Console
+
+    wide = None if sys.stdout.isatty() else 200
+    Console(markup=False, highlight=False, width=wide, soft_wrap=False).print(made)
+
+
+def cell(value: object) -> str:
+    """A cell: unknown is n/a, foreign text is cleaned."""
+    return "n/a" if value is None else clean_line(str(value), 120)

@@ -1,0 +1,141 @@
+"""`up`: serve a model in the foreground until Ctrl-C, or in the background with --detach."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from appliance.cli.output import find_paths, library, remark, run, say
+from appliance.cli.progress import Bar
+from appliance.cli.wishes import ctx_option, engine_option, layers_option, parallel_option
+from appliance.daemon import Download, Interrupted, Options, serve
+from appliance.operations.plan import Wishes
+
+INTERRUPTED = 130
+
+
+@click.command()
+@click.argument("model", required=False)
+@click.option("--detach", is_flag=True, help="Start it in the background and return once it is ready.")
+@click.option("--host", help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65_535), help="Port to listen on; 0 takes a free one.")
+@ctx_option
+@parallel_option
+@layers_option
+@engine_option
+@click.option("--json", "as_json", is_flag=True, help="One line of JSON once ready.")
+@click.option("--empty", is_flag=True, hidden=True, help="Start without a model.")
+@click.pass_context
+def up(
+    click_ctx: click.Context,
+    model: str | None,
+    detach: bool,
+    host: str | None,
+    port: int | None,
+    ctx: int | None,
+    parallel: int | None,
+    gpu_layers: int | None,
+    engine: str | None,
+    as_json: bool,
+    empty: bool,
+) -> None:
+    """Serve MODEL (fetched and verified first) until Ctrl-C."""
+    name = None if empty and model is None else choose(model)
+    wishes = Wishes(ctx=ctx, parallel=parallel, gpu_layers=gpu_layers, engine=engine)
+    if detach:
+        from appliance.cli.detach import start
+
+        document = start(_arguments(name, click_ctx.params))
+        say(json.dumps(document)) if as_json else _show_ready(document)
+        return
+    reporter = Console(as_json)
+    try:
+        run(serve(find_paths(), Options(name, host, port, wishes), reporter))
+    except Interrupted:
+        remark("Interrupted. What was downloaded is kept; the same command goes on from there.")
+        click_ctx.exit(INTERRUPTED)
+    if not as_json:
+        remark("Stopped.")
+
+
+def choose(model: str | None) -> str | None:
+    """The model to serve: as named, else the setting, the last one used, or the person's choice of three.
+
+    Raises ModelMissing with three suggestions when there is nothing to go by and nobody to ask.
+    """
+    shelf = library()
+    if model is not None:
+        return shelf.resolve(model).ref
+    default = shelf.default()
+    if default is not None:
+        return default.ref
+    from appliance.hardware import detect_safely
+
+    machine = run(detect_safely())
+    offers = shelf.suggestions(machine)
+    if not (sys.stdin.isatty() and sys.stderr.isatty() and offers):
+        raise shelf.require_suggestion(machine)
+    return _ask(offers)
+
+
+def _ask(offers: tuple[Any, ...]) -> str:
+    from appliance.operations.models import size_of
+    from appliance.units import size
+
+    remark("No model is here yet. Three that fit this machine:")
+    for number, ref in enumerate(offers, 1):
+        remark(f"  {number}  {ref.model.name} {ref.quant}  {size(size_of(ref))}  {ref.model.license or ''}")
+    picked = click.prompt("Which one", type=click.IntRange(1, len(offers)), default=len(offers), err=True)
+    chosen: str = offers[picked - 1].ref
+    return chosen
+
+
+class Console:
+    """Progress on stderr, the ready line on stdout."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+        self._bar: Bar | None = None
+
+    def progress(self, download: Download) -> None:
+        if self._bar is None:
+            self._bar = Bar().__enter__()
+        self._bar.update(download.progress)
+
+    def loading(self, ref: str) -> None:
+        if self._bar is not None:
+            self._bar.__exit__(None, None, None)
+            self._bar = None
+        remark(f"Loading {ref} ...")
+
+    def ready(self, document: Mapping[str, Any]) -> None:
+        if self._as_json:
+            say(json.dumps(document, ensure_ascii=False))
+            sys.stdout.flush()
+            return
+        _show_ready(document)
+        remark("Ctrl-C stops it.")
+
+
+def _show_ready(document: Mapping[str, Any]) -> None:
+    plan = document["plan"]
+    if plan is not None:
+        layers = f"{plan['gpu_layers']} of {plan['n_layer'] + 1} layers on the GPU"
+        slots = f"{plan['parallel']} slots of {plan['ctx']} tokens"
+        say(f"{document['model']} · {document['engine']} · {layers} · {slots}")
+        for reason in plan["reasons"]:
+            say(f"  {reason['text'] if isinstance(reason, dict) else reason}")
+    say(f"Serving {document['url']}  (daemon pid {document['pid']})")
+
+
+def _arguments(name: str | None, given: Mapping[str, Any]) -> list[str]:
+    """The same call for the background process."""
+    found = ["up", name] if name else ["up", "--empty"]
+    for option in ("host", "port", "ctx", "parallel", "gpu_layers", "engine"):
+        if given[option] is not None:
+            found += ["--" + option.replace("_", "-"), str(given[option])]
+    return [*found, "--json"]

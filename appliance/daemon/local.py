@@ -1,0 +1,174 @@
+"""The gateway's view of the local side: one served model, its queue, its heat, what an answer lacks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from appliance.catalog import ModelRef
+from appliance.daemon.serving import Serving, ServingSnapshot
+from appliance.engines import Endpoint
+from appliance.errors import UnknownModel
+from appliance.gateway.admission import Admission
+from appliance.gateway.ports import Outcome, Served
+from appliance.monitor import Monitor, SpeedKey
+from appliance.operations.models import Library
+from appliance.routing import LocalView
+
+PENDING_STATES = ("starting", "loading")
+CONTEXT_BUCKETS = (1_024, 4_096, 16_384, 65_536)
+
+
+class LocalSide:
+    """Implements `appliance.gateway.ports.Local` over the one served model."""
+
+    def __init__(self, library: Library, serving: Serving, monitor: Monitor) -> None:
+        self._library = library
+        self._serving = serving
+        self._monitor = monitor
+        self._admission: Admission | None = None
+        self._changed = asyncio.Event()
+
+    def use(self, library: Library) -> None:
+        """Take over changed settings."""
+        self._library = library
+        if self._admission is not None:
+            self._admission.resize(self._admission.snapshot.slots, library.settings.routing.max_queue)
+
+    def update(self, snapshot: ServingSnapshot) -> None:
+        """The state changed: wake who waits for it, and keep the queue as wide as the engine's slots."""
+        read_back = snapshot.engine.parallel if snapshot.engine is not None else None
+        planned = snapshot.plan.parallel if snapshot.plan is not None else 1
+        max_queue = self._library.settings.routing.max_queue
+        if self._admission is not None:
+            self._admission.resize(read_back or planned, max_queue)
+        elif snapshot.state not in ("absent", "failed"):
+            self._admission = Admission(read_back or planned, max_queue)
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    @property
+    def queue(self) -> Admission | None:
+        return self._admission
+
+    def resolve(self, name: str | None) -> Served:
+        current = self._serving.snapshot.ref
+        if not name:
+            if current is None:
+                raise UnknownModel(
+                    "No model is served, and the request names none.", hint="`appliance up MODEL` serves one."
+                )
+            return _served(current, here=True)
+        name = self._library.settings.aliases.get(name, name)
+        if current is not None and name in (current.id, current.ref, current.model.family):
+            return _served(current, here=True)
+        found = self._library.resolve(name)
+        return _served(found, here=self._library.store.find(found.ref) is not None)
+
+    def _is_current(self, served: Served) -> bool:
+        current = self._serving.snapshot.ref
+        return current is not None and current.ref == served.ref
+
+    def view(self, served: Served) -> LocalView | None:
+        if not self._is_current(served):
+            return None
+        snapshot = self._serving.snapshot
+        heat = self._monitor.snapshot
+        queue = self._admission.snapshot if self._admission is not None else None
+        max_queue = self._library.settings.routing.max_queue
+        return LocalView(
+            state=snapshot.state,
+            slots=queue.slots if queue else 1,
+            running=queue.running if queue else 0,
+            waiting=queue.waiting if queue else 0,
+            max_queue=max_queue,
+            predicted_wait_s=queue.predicted_wait if queue else None,
+            ctx=self._ctx(snapshot),
+            thermal=heat.thermal,
+            factor=heat.factor,
+            serves=True,
+        )
+
+    @staticmethod
+    def _ctx(snapshot: ServingSnapshot) -> int | None:
+        if snapshot.engine is not None and snapshot.engine.ctx is not None:
+            return snapshot.engine.ctx
+        return snapshot.plan.ctx if snapshot.plan is not None else None
+
+    def endpoint(self, served: Served) -> Endpoint | None:
+        return self._serving.endpoint if self._is_current(served) else None
+
+    async def ready(self, served: Served) -> Endpoint | None:
+        while self._is_current(served):
+            changed = self._changed
+            endpoint = self._serving.endpoint
+            if endpoint is not None:
+                return endpoint
+            if self._serving.snapshot.state not in PENDING_STATES:
+                return None
+            await changed.wait()
+        return None
+
+    def admission(self, served: Served) -> Admission | None:
+        return self._admission if self._is_current(served) else None
+
+    @contextmanager
+    def busy(self, served: Served) -> Iterator[None]:
+        engine = self._serving.engine if self._is_current(served) else None
+        if engine is None:
+            yield
+            return
+        with engine.busy():
+            yield
+
+    def degraded(self, served: Served) -> tuple[str, ...]:
+        if not self._is_current(served):
+            return ()
+        snapshot = self._serving.snapshot
+        codes: list[str] = []
+        unused = snapshot.survey.gpu_unused() if snapshot.survey is not None else None
+        planned = snapshot.plan.gpu_layers if snapshot.plan is not None else 0
+        real = snapshot.engine.gpu_layers if snapshot.engine is not None else None
+        engine_ignores_gpu = planned > 0 and real == 0
+        if (unused is not None or engine_ignores_gpu) and not self._library.settings.engine.accept_cpu:
+            codes.append("cpu_fallback")
+        elif real is not None and real < planned:
+            codes.append("fewer_layers")
+        real_ctx = snapshot.engine.ctx if snapshot.engine is not None else None
+        if real_ctx is not None and snapshot.plan is not None and real_ctx < snapshot.plan.ctx:
+            codes.append("context_cut")
+        if self._monitor.snapshot.thermal == "throttled":
+            codes.append("throttled")
+        return tuple(codes)
+
+    def finished(self, served: Served, outcome: Outcome) -> None:
+        speed = outcome.tokens_per_second
+        if not outcome.ok or speed is None or not self._is_current(served):
+            return
+        snapshot = self._serving.snapshot
+        engine = self._serving.engine
+        if engine is not None:
+            engine.observe_speed(speed)
+        if snapshot.plan is None or (outcome.tokens_out or 0) < 8:
+            return  # too short to say anything about speed
+        tokens = (outcome.tokens_in or 0) + (outcome.tokens_out or 0)
+        battery = self._monitor.snapshot.battery
+        power = "battery" if battery is not None and battery.plugged is False else "mains"
+        plan = f"{snapshot.plan.engine_build}/{snapshot.plan.gpu_layers}/{snapshot.plan.kv_type}"
+        bucket = sum(tokens > limit for limit in CONTEXT_BUCKETS)
+        self._monitor.observe_speed(SpeedKey(served.ref, plan, power, outcome.running, bucket), speed)
+
+    def models(self) -> Sequence[Served]:
+        current = self._serving.snapshot.ref
+        known = self._library.catalog.models
+        others = [
+            self._library.resolve(stored.ref)
+            for stored in self._library.store.list()
+            if stored.id in known and (current is None or stored.ref != current.ref)
+        ]
+        return [_served(ref, here=True) for ref in ([current, *others] if current else others)]
+
+
+def _served(ref: ModelRef, *, here: bool) -> Served:
+    return Served(ref.id, ref.ref, tuple(ref.model.use), here)

@@ -1,0 +1,87 @@
+"""All rooms of a running daemon, built in one place and stopped in the opposite order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from appliance import settings as settings_room
+from appliance.daemon.changes import Changes
+from appliance.daemon.downloads import Downloads
+from appliance.daemon.local import LocalSide
+from appliance.daemon.remote_side import RemoteSide
+from appliance.daemon.serving import Serving, ServingSnapshot
+from appliance.journal import Journal
+from appliance.monitor import Monitor
+from appliance.operations import remote as remote_operations
+from appliance.operations.models import Library
+from appliance.paths import Paths
+from appliance.remotes import RemotePool
+
+log = logging.getLogger("appliance.daemon")
+
+
+class Rooms:
+    """The parts that live as long as the daemon."""
+
+    def __init__(self, paths: Paths, library: Library) -> None:
+        self.paths = paths
+        self.library = library
+        self.changes = Changes()
+        self.journal = Journal(paths.journal_file)
+        self.monitor = Monitor(library.settings.governor)
+        self.serving = Serving(library, self._serving_changed)
+        self.local = LocalSide(library, self.serving, self.monitor)
+        self.remotes = RemoteSide(RemotePool(library.settings.remotes))
+        self.downloads = Downloads(library, self.changes.notify)
+
+    async def start(self) -> None:
+        """Start everything that works by itself. Raises ApplianceError when the journal can't be opened."""
+        await self.journal.open()
+        await self.monitor.start()
+        await self.remotes.pool.start()
+        self.serving.start()
+
+    async def stop(self) -> None:
+        """Stop in the opposite order; one part that fails to stop does not keep the others running."""
+        self.changes.close()
+        for name, work in (
+            ("downloads", self.downloads.close()),
+            ("serving", self.serving.stop()),
+            ("remotes", self.remotes.pool.stop()),
+            ("monitor", self.monitor.stop()),
+            ("journal", self.journal.close()),
+        ):
+            try:
+                await work
+            except Exception:
+                log.exception("%s did not stop cleanly", name)
+
+    def remote_rows(self) -> list[Mapping[str, Any]]:
+        """The remotes as the status and `remote list` show them."""
+        settings = self.library.settings
+        return [remote_operations.document(one, settings) for one in self.remotes.pool.snapshot]
+
+    async def reload_settings(self) -> None:
+        """Take over a changed `config.toml` where that needs no restart."""
+        loaded = await asyncio.to_thread(settings_room.load, self.paths.config_file)
+        before = self.library.settings
+        self.library = replace(self.library, settings=loaded)
+        self.serving.use(self.library)
+        self.local.use(self.library)
+        if loaded.remotes != before.remotes:
+            old = self.remotes.pool
+            self.remotes.pool = RemotePool(loaded.remotes)
+            await self.remotes.pool.start()
+            await old.stop()
+        self.changes.notify()
+
+    def _serving_changed(self, snapshot: ServingSnapshot) -> None:
+        self.local.update(snapshot)
+        engine = snapshot.engine
+        self.monitor.set_active(engine is not None and engine.pid is not None)
+        self.monitor.set_engine_pids({engine.pid} if engine is not None and engine.pid is not None else set())
+        self.changes.notify()

@@ -1,0 +1,234 @@
+"""The composition root: builds the rooms, binds the gateway, serves until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from logging.handlers import RotatingFileHandler
+from typing import Any, Protocol
+
+from aiohttp import web
+
+from appliance import settings as settings_room
+from appliance.daemon import record as records
+from appliance.daemon.commands import Commands
+from appliance.daemon.downloads import Download
+from appliance.daemon.host import HostSide
+from appliance.daemon.rooms import Rooms
+from appliance.daemon.status import Parts, document
+from appliance.errors import PortTaken, UsageError
+from appliance.gateway.app import Gateway
+from appliance.operations.models import Library
+from appliance.operations.plan import Wishes
+from appliance.operations.ports import holder
+from appliance.paths import Paths
+
+log = logging.getLogger("appliance.daemon")
+SHUTDOWN_S = 5.0
+"""So long running replies may go on after the stop; then they end with an error event."""
+RECENT_ROWS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What `up` was called with; None means the setting holds."""
+
+    model: str | None = None
+    host: str | None = None
+    port: int | None = None
+    wishes: Wishes = field(default_factory=Wishes)
+
+
+class Reporter(Protocol):
+    """Tells the person (or the parent process) how the start goes."""
+
+    def progress(self, download: Download) -> None: ...
+    def loading(self, ref: str) -> None: ...
+    def ready(self, document: Mapping[str, Any]) -> None: ...
+
+
+class Interrupted(Exception):
+    """Stopped by a signal before it was ready."""
+
+
+async def serve(paths: Paths, options: Options, reporter: Reporter) -> None:
+    """Serve until SIGINT, SIGTERM or `/api/shutdown`.
+
+    Raises Interrupted when that comes before the model is ready, else the ApplianceError of the start.
+    """
+    library = _open(paths, options)
+    lock = records.DaemonLock(paths)
+    lock.take()
+    try:
+        with _log_file(paths):
+            await _Daemon(paths, library, reporter).run(options)
+    finally:
+        lock.release()
+
+
+def _open(paths: Paths, options: Options) -> Library:
+    paths.make()
+    loaded = settings_room.load(paths.config_file)
+    changed = {key: value for key in ("host", "port") if (value := getattr(options, key)) is not None}
+    loaded = loaded.model_copy(update={"server": loaded.server.model_copy(update=changed)})
+    _require_loopback(loaded.server.host)
+    return Library.open(paths, loaded)
+
+
+def _require_loopback(host: str) -> None:
+    with contextlib.suppress(ValueError):
+        if ipaddress.ip_address(host).is_loopback:
+            return
+    if host == "localhost":
+        return
+    raise UsageError(
+        f"The gateway can't listen on {host}.",
+        cause="An address that other machines reach needs keys, and this version has none.",
+        hint="Use --host 127.0.0.1 (the default).",
+    )
+
+
+class _Daemon:
+    """One run: what is built, in which order, and the same order backwards."""
+
+    def __init__(self, paths: Paths, library: Library, reporter: Reporter) -> None:
+        self._paths = paths
+        self._reporter = reporter
+        self._rooms = Rooms(paths, library)
+        self._stop = asyncio.Event()
+        self._host = HostSide(self._rooms)
+        self._gateway: Gateway | None = None
+        self._record: records.Record | None = None
+
+    async def run(self, options: Options) -> None:
+        runner: web.AppRunner | None = None
+        try:
+            await self._rooms.start()
+            self._gateway = Gateway(self._host.ports())
+            record = records.new_record("http://127.0.0.1")
+            commands = Commands(self._rooms, self._status, self._stop.set)
+            runner = self._gateway.runner(commands, record.token, SHUTDOWN_S)
+            await runner.setup()
+            url = await _bind(runner, self._rooms.library.settings.server)
+            self._record = replace(record, url=url)
+            records.write(self._paths, self._record)
+            with _stop_signals(self._stop.set):
+                await self._until_stopped(options)
+        finally:
+            if runner is not None:
+                await runner.cleanup()
+            await self._rooms.stop()
+            if self._record is not None:
+                records.remove(self._paths, self._record)
+
+    async def _until_stopped(self, options: Options) -> None:
+        """Bring the model up, then wait. A start that fails ends the daemon with its error."""
+        start = asyncio.create_task(self._bring_up(options))
+        stopped = asyncio.create_task(self._stop.wait())
+        await asyncio.wait({start, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if not start.done():
+            start.cancel()
+            await asyncio.gather(start, return_exceptions=True)
+            raise Interrupted
+        try:
+            start.result()
+            await stopped
+        finally:
+            stopped.cancel()
+
+    async def _bring_up(self, options: Options) -> None:
+        rooms = self._rooms
+        if options.model is not None:
+            ref = rooms.library.resolve(options.model)
+            if await asyncio.to_thread(rooms.library.store.find, ref.ref) is None:
+                await rooms.downloads.fetch(ref, self._reporter.progress)
+            self._reporter.loading(ref.ref)
+            await rooms.serving.load(ref, options.wishes)
+        self._reporter.ready(self._ready_document())
+
+    def _ready_document(self) -> dict[str, Any]:
+        """The line of `up --json`."""
+        assert self._record is not None
+        serving = self._rooms.serving.snapshot
+        return {
+            "url": f"{self._record.url}/v1",
+            "model": serving.ref.ref if serving.ref is not None else None,
+            "engine": serving.engine.build if serving.engine is not None else None,
+            "pid": self._record.pid,
+            "plan": serving.plan.to_json() if serving.plan is not None else None,
+        }
+
+    async def _status(self) -> dict[str, Any]:
+        assert self._record is not None
+        assert self._gateway is not None
+        rooms = self._rooms
+        return document(
+            Parts(
+                record=self._record,
+                serving=rooms.serving.snapshot,
+                monitor=rooms.monitor.snapshot,
+                queue=rooms.local.queue.snapshot if rooms.local.queue is not None else None,
+                remotes=tuple(rooms.remote_rows()),
+                downloads=rooms.downloads.snapshot,
+                today=await rooms.journal.today(),
+                running=self._gateway.running(),
+                recent=await rooms.journal.recent(RECENT_ROWS),
+                policy=rooms.library.settings.routing.policy,
+                paths=self._paths,
+            )
+        )
+
+
+async def _bind(runner: web.AppRunner, server: settings_room.Server) -> str:
+    """Listen, and give the address. Raises PortTaken, which says by whom."""
+    site = web.TCPSite(runner, server.host, server.port)
+    try:
+        await site.start()
+    except OSError as error:
+        by = await asyncio.to_thread(holder, server.port)
+        raise PortTaken(
+            f"{server.host}:{server.port} can't be used.",
+            cause=f"It is held by {by}." if by else error.strerror,
+            hint="End that process, or choose another port: --port N (0 takes a free one).",
+        ) from error
+    host, port = runner.addresses[0][:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+@contextlib.contextmanager
+def _stop_signals(stop: Callable[[], None]) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    names = [name for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    numbers = [getattr(signal, name) for name in names]
+    try:
+        for number in numbers:
+            loop.add_signal_handler(number, stop)
+    except NotImplementedError:  # Windows: Ctrl-C arrives as KeyboardInterrupt instead
+        numbers = []
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+@contextlib.contextmanager
+def _log_file(paths: Paths) -> Iterator[None]:
+    """`daemon.log` in the state folder: bounded, private, without prompts."""
+    handler = RotatingFileHandler(
+        paths.logs / "daemon.log", maxBytes=2 << 20, backupCount=3, encoding="utf-8"
+    )
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger = logging.getLogger("appliance")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        handler.close()

@@ -1,0 +1,159 @@
+"""The status document of `status --json`, `/api/status` and the UI, made from snapshots alone."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from appliance.daemon.downloads import Download
+from appliance.daemon.record import Record
+from appliance.daemon.serving import ServingSnapshot
+from appliance.gateway.admission import QueueSnapshot
+from appliance.journal import Row, Today
+from appliance.monitor import MonitorSnapshot
+from appliance.operations.models import size_of
+from appliance.operations.survey import Note
+from appliance.paths import Paths
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The snapshots that the document is made of."""
+
+    record: Record
+    serving: ServingSnapshot
+    monitor: MonitorSnapshot
+    queue: QueueSnapshot | None
+    remotes: tuple[Mapping[str, Any], ...]
+    downloads: tuple[Download, ...]
+    today: Today
+    running: tuple[Mapping[str, Any], ...]
+    recent: tuple[Row, ...]
+    policy: str
+    paths: Paths
+
+
+def document(parts: Parts) -> dict[str, Any]:
+    """The JSON document. Unknown values are null."""
+    serving, heat = parts.serving, parts.monitor
+    ref = serving.ref
+    return {
+        "daemon": {
+            "pid": parts.record.pid,
+            "version": parts.record.version,
+            "url": parts.record.url,
+            "started": parts.record.start_time,
+        },
+        "model": None
+        if ref is None
+        else {"ref": ref.ref, "name": ref.model.name, "quant": ref.quant, "size": size_of(ref)},
+        "plan": None if serving.plan is None else serving.plan.to_json(),
+        "engines": [_engine(serving)] if ref is not None else [],
+        "gpus": [asdict(gpu) for gpu in heat.gpus],
+        "thermal": heat.thermal,
+        "factor": heat.factor,
+        "thermal_message": heat.message,
+        "queue": _queue(parts.queue),
+        "remotes": [dict(remote) for remote in parts.remotes],
+        "downloads": [download.to_json() for download in parts.downloads],
+        "today": parts.today.to_json(),
+        "notes": [note.to_json() for note in notes(serving, heat)],
+        "requests": {
+            "running": [dict(row) for row in parts.running],
+            "recent": [row.to_json() for row in parts.recent],
+        },
+        "gateway": {"url": f"{parts.record.url}/v1"},
+        "routing": {"policy": parts.policy},
+        "host": _host(heat, parts.paths),
+    }
+
+
+def notes(serving: ServingSnapshot, heat: MonitorSnapshot) -> Iterable[Note]:
+    """What a person should know about the machine; none of it is about one answer."""
+    looked = serving.survey
+    unused = looked.gpu_unused() if looked is not None else None
+    if unused is not None:
+        yield Note(unused.code, unused.detail, unused.todo, serving.since)
+    if looked is not None and looked.choice is not None and looked.choice.build.note:
+        yield Note("engine_build", looked.choice.build.note, None, serving.since)
+    if serving.plan is not None and not serving.plan.measured:
+        yield Note(
+            "plan_estimated",
+            "The plan is computed; this engine can't measure it before the load.",
+            None,
+            serving.since,
+        )
+    if heat.stale:
+        yield Note(
+            "sensor_stale", heat.message or "The sensors don't answer; the values shown are old.", None, None
+        )
+    if heat.battery is not None and heat.battery.plugged is False:
+        charge = "" if heat.battery.percent is None else f" ({heat.battery.percent:.0f} %)"
+        yield Note(
+            "on_battery", f"Running on battery{charge}: expect lower speed.", "Plug in the charger.", None
+        )
+
+
+def _engine(serving: ServingSnapshot) -> dict[str, Any]:
+    """The engine's row; while none runs, the state and what stands in its way."""
+    assert serving.ref is not None
+    error = serving.error
+    if serving.engine is None:
+        return _absent_engine(serving)
+    row = asdict(serving.engine)
+    row["model"] = serving.ref.ref
+    row["state"] = serving.state
+    if error is not None and not row["error"]:
+        row |= {"error": _sentence(error.message, error.cause), "hint": error.hint}
+    return row
+
+
+def _absent_engine(serving: ServingSnapshot) -> dict[str, Any]:
+    assert serving.ref is not None
+    error = serving.error
+    build = serving.survey.choice.build if serving.survey and serving.survey.choice else None
+    unknown = (
+        "pid", "gpu_layers", "ctx", "parallel", "slots_busy", "tokens_per_second", "restarts", "started_at",
+        "ready_at", "log_file",
+    )  # fmt: skip
+    return dict.fromkeys(unknown) | {
+        "id": serving.ref.id,
+        "model": serving.ref.ref,
+        "kind": build.kind if build else None,
+        "build": build.build if build else None,
+        "state": serving.state,
+        "n_layer": serving.plan.n_layer if serving.plan else None,
+        "error": _sentence(error.message, error.cause) if error else None,
+        "hint": error.hint if error else None,
+        "last_lines": list(getattr(error, "lines", ())),
+    }
+
+
+def _sentence(*parts: str | None) -> str:
+    return " ".join(part for part in parts if part)
+
+
+def _queue(queue: QueueSnapshot | None) -> dict[str, Any]:
+    if queue is None:
+        return {"waiting": 0, "running": 0, "lanes": {}, "predicted_wait": None}
+    return {
+        "waiting": queue.waiting, "running": queue.running, "lanes": dict(queue.lanes),
+        "predicted_wait": queue.predicted_wait,
+    }  # fmt: skip
+
+
+def _host(heat: MonitorSnapshot, paths: Paths) -> dict[str, Any]:
+    try:
+        free = shutil.disk_usage(paths.models).free
+    except OSError:
+        free = None
+    battery = heat.battery
+    return {
+        "ram_total": heat.ram_total,
+        "ram_available": heat.ram_available,
+        "cpu_percent": heat.cpu_percent,
+        "disk_free": free,
+        "battery": None if battery is None else asdict(battery),
+    }

@@ -1,0 +1,109 @@
+"""`config.toml` edited in place: comments and order stay, and a text that would not load is never written."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+from tomlkit.items import AoT
+
+from appliance import settings
+from appliance.errors import SettingsError, UsageError
+
+
+def get(file: Path, key: str) -> settings.Entry:
+    """One key with its value and source. Raises SettingsError for an unknown key."""
+    for entry in settings.entries(file):
+        if entry.key == key:
+            return entry
+    raise SettingsError(f"There is no setting {key!r}.", hint="`appliance config show` lists all of them.")
+
+
+def set_value(file: Path, key: str, raw: str) -> settings.Entry:
+    """Write one key. Raises SettingsError and changes nothing when the value can't be used."""
+    value = settings.from_text(key, raw)
+    document = _read(file)
+    section, name = key.split(".")
+    if section not in document:
+        document.add(section, tomlkit.table())
+    table = document[section]
+    if not isinstance(table, Mapping):
+        raise SettingsError(f"{section} in {file} is not a table.")
+    document[section][name] = value  # type: ignore[index]
+    _write(file, document)
+    return get(file, key)
+
+
+def add_remote(
+    file: Path, name: str, url: str, *, kind: str, api_key_env: str, models: Mapping[str, str]
+) -> settings.RemoteSettings:
+    """Add or replace a remote by name. Raises SettingsError and changes nothing when it can't be used."""
+    if "://" in url and "@" in url.split("://", 1)[1].split("/", 1)[0]:
+        raise UsageError(
+            "A key must not stand in the URL: it would be written to disk and to logs.",
+            hint="Put it in an environment variable and name that with --api-key-env.",
+        )
+    document = _read(file)
+    remotes = _remotes(document)
+    table = tomlkit.table()
+    table.update({"name": name, "kind": kind, "url": url})
+    if api_key_env:
+        table["api_key_env"] = api_key_env
+    if models:
+        inline = tomlkit.inline_table()
+        inline.update(dict(models))
+        table["models"] = inline
+    kept = [entry for entry in remotes if entry.get("name") != name]
+    document["remotes"] = tomlkit.aot()
+    for entry in (*kept, table):
+        document["remotes"].append(entry)  # type: ignore[union-attr]
+    loaded = _write(file, document)
+    return next(remote for remote in loaded.remotes if remote.name == name)
+
+
+def remove_remote(file: Path, name: str) -> None:
+    """Take a remote out. Raises SettingsError when there is none of that name."""
+    document = _read(file)
+    remotes = _remotes(document)
+    kept = [entry for entry in remotes if entry.get("name") != name]
+    if len(kept) == len(remotes):
+        known = ", ".join(str(entry.get("name")) for entry in remotes) or "none"
+        raise SettingsError(f"There is no remote {name!r}.", cause=f"Configured: {known}.")
+    if kept:
+        document["remotes"] = tomlkit.aot()
+        for entry in kept:
+            document["remotes"].append(entry)  # type: ignore[union-attr]
+    else:
+        document.remove("remotes")
+    _write(file, document)
+
+
+def _remotes(document: tomlkit.TOMLDocument) -> list[Any]:
+    found = document.get("remotes")
+    return list(found) if isinstance(found, AoT) else []
+
+
+def _read(file: Path) -> tomlkit.TOMLDocument:
+    settings.load(file, env={})  # a broken file is reported before anything is changed
+    return tomlkit.parse(file.read_text(encoding="utf-8")) if file.exists() else tomlkit.document()
+
+
+def _write(file: Path, document: tomlkit.TOMLDocument) -> settings.Settings:
+    text = tomlkit.dumps(document)
+    loaded = settings.validate_text(text, file)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=file.parent, prefix=".config-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(out.fileno())
+        Path(name).replace(file)
+    except OSError as error:
+        Path(name).unlink(missing_ok=True)
+        raise SettingsError(f"{file} can't be written.", cause=error.strerror) from error
+    return loaded

@@ -1,0 +1,158 @@
+"""Models by name: what the catalog lists, what is here, and the three to suggest to an empty machine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from appliance import catalog as catalogs
+from appliance.catalog import Catalog, ModelRef
+from appliance.errors import ModelInUse, ModelMissing
+from appliance.hardware import Machine
+from appliance.paths import Paths
+from appliance.settings import Settings
+from appliance.store import Progress, Store, Stored
+
+LAST_MODEL_FILE = "last_model"
+SUGGESTED = 3
+MEMORY_PER_WEIGHT_BYTE = 1.25
+"""Rule of thumb for a suggestion only: weights plus a quarter for KV cache and buffers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """Catalog and store of this user, opened once."""
+
+    paths: Paths
+    settings: Settings
+    catalog: Catalog
+    store: Store
+
+    @classmethod
+    def open(cls, paths: Paths, settings: Settings) -> Library:
+        """Raises CatalogError for a broken models.toml."""
+        return cls(paths, settings, catalogs.load(paths.user_catalog), Store(paths))
+
+    def resolve(self, name: str) -> ModelRef:
+        """A name, alias, family or `id:QUANT`. Raises UnknownModel with the nearest names."""
+        here = {stored.ref for stored in self.store.list()}
+        return self.catalog.resolve(name, aliases=self.settings.aliases, installed=here)
+
+    def rows(
+        self, loaded: str | None = None, downloading: frozenset[str] = frozenset()
+    ) -> list[dict[str, Any]]:
+        """The document rows of `models list`: every variant of the catalog, and what is here."""
+        here = {stored.ref: stored for stored in self.store.list()}
+        rows = []
+        for model in self.catalog.models.values():
+            for variant in model.variants:
+                ref = ModelRef(model, variant)
+                rows.append(_row(ref, here.pop(ref.ref, None), loaded, downloading))
+        return rows + [_orphan(stored, loaded) for stored in here.values()]
+
+    def default(self) -> ModelRef | None:
+        """The model that `up` serves when none is named: the setting, the last used, or the only one here."""
+        if self.settings.models.default != "auto":
+            return self.resolve(self.settings.models.default)
+        here = {stored.ref for stored in self.store.list()}
+        last = self._last()
+        for name in ([last] if last in here else []) + sorted(here):
+            if name.partition(":")[0] in self.catalog.models:
+                return self.resolve(name)
+        return None
+
+    def remember(self, ref: str) -> None:
+        """Note what was served last, for the next `up`."""
+        (self.paths.state / LAST_MODEL_FILE).write_text(ref + "\n", encoding="utf-8")
+
+    def _last(self) -> str | None:
+        try:
+            return (self.paths.state / LAST_MODEL_FILE).read_text(encoding="utf-8").strip()
+        except OSError:
+            return None
+
+    def suggestions(self, machine: Machine) -> tuple[ModelRef, ...]:
+        """Three models for chat that this machine can hold, the largest first; never a restricted licence."""
+        memory = max([gpu.free or 0 for gpu in machine.gpus] + [(machine.ram_available or 0) // 2])
+        fitting: dict[str, ModelRef] = {}
+        for model in self.catalog.models.values():
+            note = (model.license_note or "").lower()
+            if "chat" not in model.use or note.startswith(("non-commercial", "treat as non-commercial")):
+                continue
+            for variant in model.variants:
+                ref = ModelRef(model, variant)
+                if size_of(ref) * MEMORY_PER_WEIGHT_BYTE <= memory:
+                    fitting.setdefault(model.family, ref)
+                    if size_of(ref) > size_of(fitting[model.family]):
+                        fitting[model.family] = ref
+        return tuple(sorted(fitting.values(), key=size_of, reverse=True)[:SUGGESTED])
+
+    async def pull(self, ref: ModelRef, on_progress: Callable[[Progress], None] = lambda _: None) -> Stored:
+        """Fetch and prove a model. A second call fetches nothing."""
+        return await self.store.pull(ref, on_progress)
+
+    async def require(self, ref: ModelRef) -> Stored:
+        """The verified files of a model that is here. Raises ModelMissing or NotVerified."""
+        return await asyncio.to_thread(self.store.check, ref)
+
+    def remove(self, name: str, loaded: str | None = None) -> int:
+        """Delete a model's files; bytes freed. Raises UnknownModel, ModelMissing, or ModelError while it is loaded."""
+        here = {stored.ref for stored in self.store.list()}
+        ref = name if name in here else self.resolve(name).ref
+        if ref == loaded:
+            raise ModelInUse(f"{ref} is loaded now.", hint="Stop it first: `appliance down`.")
+        if ref not in here:
+            raise ModelMissing(
+                f"{ref} is not here, so nothing was removed.", hint="appliance models list --here"
+            )
+        return self.store.remove(ref)
+
+    def require_suggestion(self, machine: Machine) -> ModelMissing:
+        """The error of an `up` without a model on a machine that has none."""
+        names = [f"{ref.id} ({size_of(ref) / 2**30:.1f} GiB)" for ref in self.suggestions(machine)]
+        return ModelMissing(
+            "No model is here yet, and none was named.",
+            cause='`models.default` is "auto" and the store is empty.',
+            hint="Name one that fits this machine: "
+            + ", ".join(names)
+            + f".  Like: appliance up {names[0].split()[0]}"
+            if names
+            else "`appliance models list` shows what can be fetched.",
+        )
+
+
+def size_of(ref: ModelRef) -> int:
+    """Bytes of all files of a variant."""
+    return sum(file.size for file in ref.variant.files)
+
+
+def file_or_name(text: str) -> Path | None:
+    """A path when the word names an existing GGUF file, else None (then it is a model's name)."""
+    path = Path(text).expanduser()
+    return path if path.suffix == ".gguf" and path.is_file() else None
+
+
+def _row(
+    ref: ModelRef, stored: Stored | None, loaded: str | None, downloading: frozenset[str]
+) -> dict[str, Any]:
+    model = ref.model
+    state = "here" if stored else "downloading" if ref.ref in downloading else "absent"
+    return {
+        "ref": ref.ref, "id": ref.id, "quant": ref.quant, "family": model.family, "name": model.name,
+        "size": size_of(ref), "params": model.params, "context": model.context, "license": model.license,
+        "license_note": model.license_note, "use": list(model.use), "source": ref.variant.source.kind,
+        "state": state, "loaded": ref.ref == loaded, "path": str(stored.main) if stored else None,
+    }  # fmt: skip
+
+
+def _orphan(stored: Stored, loaded: str | None) -> dict[str, Any]:
+    """A model on disk that no catalog lists any more: still the user's, so still shown."""
+    return {
+        "ref": stored.ref, "id": stored.id, "quant": stored.quant, "family": None, "name": stored.id,
+        "size": sum(asdict(file)["size"] for file in stored.files), "params": None, "context": None,
+        "license": None, "license_note": None, "use": [], "source": None, "state": "here",
+        "loaded": stored.ref == loaded, "path": str(stored.main),
+    }  # fmt: skip

@@ -1,0 +1,105 @@
+"""One look at the machine: what is here, which engines were found, and which one would be used."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from appliance.engines import Build, Choice, choose, discover
+from appliance.errors import EngineError
+from appliance.hardware import Gpu, Machine, detect_safely
+from appliance.planning import DeviceMemory, HostMemory
+from appliance.settings import Settings
+
+GPU_ENGINE_COMMAND = {"cuda": "cuda", "rocm": "rocm"}
+"""The `engines install` word for a GPU's backend; every other one takes `vulkan`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something about the machine that a person should know: since when, detail, what to do."""
+
+    code: str
+    detail: str
+    todo: str | None = None
+    since: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What planning and starting an engine need to know."""
+
+    machine: Machine
+    builds: tuple[Build, ...]
+    choice: Choice | None
+    """None when no engine can be started here; `error` says why."""
+    error: EngineError | None
+
+    def build(self) -> Build:
+        """The engine to use. Raises the EngineError that choosing ended with."""
+        if self.choice is None:
+            assert self.error is not None
+            raise self.error
+        return self.choice.build
+
+    def devices(self) -> tuple[DeviceMemory, ...]:
+        """The chosen engine's devices; free memory is the smaller of what the engine and the driver say."""
+        return tuple(_checked(device, self.machine.gpus) for device in self.build().devices)
+
+    def host(self) -> HostMemory:
+        return HostMemory(self.machine.ram_total, self.machine.ram_available, self.machine.cores_physical)
+
+    def gpu_unused(self) -> Note | None:
+        """The note for a GPU that is here while the engine in use can't use it."""
+        if not self.machine.gpus or (self.choice is not None and self.choice.build.sees_gpu):
+            return None
+        gpu = self.machine.gpus[0]
+        word = GPU_ENGINE_COMMAND.get(gpu.backend, "vulkan")
+        engine = self.choice.build.build if self.choice is not None else "no engine"
+        return Note(
+            "no_gpu_engine",
+            f"{gpu.name} is here, but {engine} can't use it: the model runs on the CPU.",
+            f"`appliance engines install {word}`, or name a llama-server that sees the GPU: "
+            "`appliance config set engine.llama_server FILE`.",
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `engines list`."""
+        chosen: Mapping[str, Any] | None = None
+        if self.choice is not None:
+            chosen = {
+                "build": self.choice.build.build,
+                "kind": self.choice.build.kind,
+                "reason": self.choice.reason,
+            }
+        note = self.gpu_unused()
+        return {
+            "engines": [asdict(build) for build in self.builds],
+            "chosen": chosen,
+            "error": None if self.error is None else self.error.to_json(),
+            "note": None if note is None else note.to_json(),
+        }
+
+
+async def survey(settings: Settings, kind: str | None = None) -> Survey:
+    """Detect hardware and engines, each in a child process with a time limit. Raises nothing."""
+    wanted = settings.engine if kind is None else settings.engine.model_copy(update={"kind": kind})
+    machine, builds = await asyncio.gather(detect_safely(), discover(wanted))
+    try:
+        return Survey(machine, builds, choose(builds, wanted.kind), None)
+    except EngineError as error:
+        return Survey(machine, builds, None, error)
+
+
+def _checked(device: DeviceMemory, gpus: tuple[Gpu, ...]) -> DeviceMemory:
+    """The device with the driver's view of free memory, when exactly one GPU has its name."""
+    same = [gpu for gpu in gpus if gpu.name and gpu.name in device.description]
+    if len(same) != 1 or same[0].free is None or device.software:
+        return device
+    free = same[0].free if device.free is None else min(device.free, same[0].free)
+    return replace(device, free=free)
