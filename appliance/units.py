@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -15,11 +16,11 @@ _DURATION_UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3_600.0, "d":
 _NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 
-def _split(text: str, kind: str, example: str) -> tuple[float, str]:
+def _split(text: str, kind: str, example: str) -> tuple[Fraction, str]:
     match = _NUMBER.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a {kind}; write it like {example}")
-    return float(match[1]), match[2].lower()
+    return Fraction(match[1]), match[2].lower()
 
 
 def parse_size(text: str) -> int:
@@ -35,7 +36,7 @@ def parse_duration(text: str) -> float:
     number, unit = _split(text, "duration", "30m")
     if unit not in _DURATION_UNITS:
         raise ValueError(f"{text!r} has an unknown unit; write it like 500ms, 8s, 30m or 2h")
-    return number * _DURATION_UNITS[unit]
+    return float(number) * _DURATION_UNITS[unit]
 
 
 def write_size(n_bytes: int) -> str:
@@ -51,7 +52,7 @@ def write_duration(seconds: float) -> str:
     for limit, unit in ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")):
         if seconds and seconds % limit == 0:
             return f"{seconds / limit:.0f}{unit}"
-    return f"{seconds * 1000:g}ms" if seconds < 1 else f"{seconds:g}s"
+    return f"{seconds * 1000:.0f}ms" if seconds < 1 else f"{seconds:.3f}".rstrip("0") + "s"
 
 
 def size(n_bytes: int | None) -> str:
