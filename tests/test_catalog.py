@@ -159,7 +159,7 @@ class TestTheUsersFile:
             ("size = 100", "size = -1", 11, "models.x.variants.0.files.0.size"),
             ("a.gguf", "../a.gguf", 11, "models.x.variants.0.files.0.name"),
             ('family = "fam"', 'famly = "fam"', 3, "models.x.family"),
-            ('["chat"]', '["chatting"]', 5, "models.x.use.0"),
+            ('["chat"]', '["chatting"]', 6, "models.x.use.0"),
             ('quant = "Q4_K_M"', 'quant = "Q4/K"', 9, "models.x.variants.0.quant"),
             ("hf", "ftp", 10, "models.x.variants.0.source"),
         ],

@@ -1,0 +1,59 @@
+"""Is there room? Asked before a transfer, so that it does not fail at 96 %."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+
+from appliance import units
+from appliance.errors import ApplianceError, DiskFull, DownloadError
+
+_RESERVE = 2 * units.GIB
+_RESERVE_SHARE = 0.05
+
+
+def usage(folder: Path) -> tuple[int, int]:
+    """(total, free for this user) of the file system that holds `folder`, in bytes."""
+    found = shutil.disk_usage(folder)
+    return found.total, found.free
+
+
+def reserve(total: int) -> int:
+    """Bytes to leave free: 2 GiB, or 5 % of a disk where that is less."""
+    return min(_RESERVE, int(total * _RESERVE_SHARE))
+
+
+def require(folder: Path, missing: int) -> None:
+    """Raise DiskFull unless `missing` bytes and the reserve fit on the file system of `folder`."""
+    total, free = usage(folder)
+    kept = reserve(total)
+    lacking = missing + kept - free
+    if missing > 0 and lacking > 0:
+        raise DiskFull(
+            f"The disk can't hold this model: {units.size(lacking)} more is needed.",
+            cause=f"{units.size(missing)} is still to be written, {units.size(kept)} stays in reserve, "
+            f"and {units.size(free)} is free under {folder}.",
+            hint="Free some space (`appliance models rm`), or set APPLIANCE_HOME to a larger disk.",
+        )
+
+
+def write_error(error: OSError, path: Path, missing: int) -> ApplianceError:
+    """What to tell the user when writing to `path` failed with `missing` bytes to go."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFull(
+            f"The disk is full: {units.size(missing)} of {path.name.removesuffix('.part')} is still to come.",
+            cause=error.strerror,
+            hint="Free some space and pull again; what has arrived is kept.",
+        )
+    if error.errno == errno.EFBIG:
+        return DownloadError(
+            f"The file system under {path.parent} can't hold a file this large.",
+            cause=error.strerror,
+            hint="Set APPLIANCE_HOME to a disk with another file system.",
+        )
+    return DownloadError(
+        f"{path} can't be written.",
+        cause=error.strerror or str(error),
+        hint="Make the folder writable, or set APPLIANCE_HOME to one that is.",
+    )

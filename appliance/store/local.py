@@ -1,0 +1,85 @@
+"""A model file that is on this computer already: verified in place, then linked, or copied."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from appliance.catalog import File, FileSource
+from appliance.errors import ModelMissing, NotVerified
+from appliance.store import firstbytes
+from appliance.store.partfile import PartFile
+from appliance.store.threads import StopFlag
+
+_CHUNK = 4 << 20
+
+
+def find(source: FileSource, file: File) -> Path:
+    """The file that the source means. Raises ModelMissing."""
+    path = Path(source.path).expanduser()
+    if path.is_dir():
+        path = path / file.name
+    if not path.is_file():
+        raise ModelMissing(f"{path} is not there.", hint="Correct the path in models.toml.")
+    return path.resolve()
+
+
+def digest(path: Path, stop: StopFlag, moved: Callable[[int], None]) -> str:
+    """SHA-256 of a whole file. `moved` is told the bytes read so far."""
+    found, done = hashlib.sha256(), 0
+    buffer = bytearray(_CHUNK)
+    view = memoryview(buffer)
+    with path.open("rb", buffering=0) as data:
+        while n_bytes := data.readinto(view):
+            stop.check()
+            found.update(view[:n_bytes])
+            done += n_bytes
+            moved(done)
+    return found.hexdigest()
+
+
+def link(path: Path, file: File, final: Path, stop: StopFlag, moved: Callable[[int], None]) -> bool:
+    """Verify `path` where it is and give it a second name in the store. False = it must be copied.
+
+    The user's own file is never moved or changed. Raises NotVerified when it is not what the pin says.
+    """
+    before = path.stat()
+    with path.open("rb") as data:
+        first = data.read(firstbytes.WANTED)
+    problem = firstbytes.problem(first, file.base_name, str(path))
+    if problem is not None:
+        raise problem
+    actual = digest(path, stop, moved) if before.st_size == file.size else ""
+    if actual != file.sha256:
+        raise NotVerified(
+            f"{path} is not the file that the catalog pins; it is not used.",
+            cause=f"Expected {file.size} bytes with SHA-256 {file.sha256}, got {before.st_size} bytes"
+            + (f" with {actual}." if actual else "."),
+            hint="Correct the entry in models.toml, or get the file again.",
+        )
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        os.link(path, final)
+    except OSError:
+        return False  # another disk, or a file system without links
+    after = final.stat()
+    if (after.st_ino, after.st_size, after.st_mtime_ns) != (
+        before.st_ino,
+        before.st_size,
+        before.st_mtime_ns,
+    ):
+        final.unlink()
+        return False  # it was replaced while we read it; a copy is hashed as it is made
+    return True
+
+
+def copy(path: Path, part: PartFile, stop: StopFlag, moved: Callable[[int], None]) -> None:
+    """Append `path` to `part` from the part's offset on."""
+    with path.open("rb", buffering=0) as data:
+        data.seek(part.offset)
+        while chunk := data.read(_CHUNK):
+            stop.check()
+            part.feed([chunk])
+            moved(part.offset)

@@ -1,0 +1,91 @@
+"""Turns counters that threads move into Progress values for people."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+
+from appliance.store.types import OnProgress, Phase, Progress
+
+_TICK_S = 0.1
+_RATE_WINDOW_S = 3.0
+
+
+class Reporter:
+    """Owns the progress of one variant. `done` and `file` may be set from any thread."""
+
+    def __init__(self, ref: str, total: int | None, *, resumable: bool, publish: OnProgress) -> None:
+        self._ref = ref
+        self._publish = publish
+        self._resumable = resumable
+        self.whole = total
+        """Bytes of all files of the variant."""
+        self._total = total
+        self._phase: Phase = "waiting"
+        self._message: str | None = None
+        self._samples: deque[tuple[float, int]] = deque()
+        self._last: Progress | None = None
+        self.base = 0
+        """Bytes of the files that are finished."""
+        self.done = 0
+        """Bytes of the file at work."""
+        self.file = ""
+
+    def phase(self, phase: Phase, *, total: int | None = None, message: str | None = None) -> None:
+        """Enter a phase and publish at once."""
+        if phase != self._phase:
+            self._samples.clear()
+        self._phase, self._total, self._message = phase, total, message
+        self.publish()
+
+    def publish(self) -> None:
+        """Hand out the present state, if it changed."""
+        now, done = time.monotonic(), self.base + self.done
+        rate = self._rate(now, done)
+        left = None if self._total is None else max(0, self._total - done)
+        eta = left / rate if left is not None and rate else None
+        found = Progress(
+            self._ref, self.file, self._phase, done, self._total, rate, eta, self._resumable, self._message
+        )
+        if self._last is None or _differs(found, self._last):
+            self._last = found
+            self._publish(found)
+
+    @property
+    def last(self) -> Progress | None:
+        """What was published last."""
+        return self._last
+
+    def _rate(self, now: float, done: int) -> float | None:
+        samples = self._samples
+        if samples and done < samples[-1][1]:
+            samples.clear()  # it started over
+        samples.append((now, done))
+        while len(samples) > 2 and samples[0][0] < now - _RATE_WINDOW_S:
+            samples.popleft()
+        elapsed, moved = now - samples[0][0], done - samples[0][1]
+        return moved / elapsed if elapsed >= _TICK_S and moved > 0 else None
+
+    @contextlib.asynccontextmanager
+    async def ticking(self) -> AsyncIterator[None]:
+        """Publish ten times a second while the body runs."""
+        ticker = asyncio.create_task(self._tick())
+        try:
+            yield
+        finally:
+            ticker.cancel()
+            await asyncio.wait({ticker})
+            if not ticker.cancelled() and (broken := ticker.exception()) is not None:
+                raise broken  # the caller's on_progress failed
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_S)
+            self.publish()
+
+
+def _differs(a: Progress, b: Progress) -> bool:
+    return (a.file, a.phase, a.done, a.total, a.message) != (b.file, b.phase, b.done, b.total, b.message)

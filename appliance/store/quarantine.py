@@ -1,0 +1,74 @@
+"""Files that failed their check are kept aside, with a note why, until the user removes them."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import time
+from pathlib import Path
+from typing import Literal
+
+from appliance.catalog import File
+from appliance.errors import NotVerified
+from appliance.store import layout
+from appliance.store.types import Leftover
+
+
+def put_aside(
+    where: layout.Layout, path: Path, file: File, *, ref: str, actual: str, source: str, why: str
+) -> Path:
+    """Move `path` to the quarantine folder and write its note. Returns the new path.
+
+    `actual` is its SHA-256 (or empty when it was not computed), `source` a host or package, without secrets.
+    """
+    where.quarantine.mkdir(parents=True, exist_ok=True)
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+    target = where.quarantine / f"{stamp}-{secrets.token_hex(3)}-{file.base_name}"
+    n_bytes = path.stat().st_size
+    shutil.move(path, target)
+    note = {
+        "ref": ref,
+        "file": file.base_name,
+        "why": why,
+        "expected": {"sha256": file.sha256, "size": file.size},
+        "actual": {"sha256": actual or None, "size": n_bytes},
+        "source": source,
+        "time": time.time(),
+    }
+    layout.write_json(target.with_name(target.name + ".json"), note)
+    return target
+
+
+def not_verified(file: File, actual: str, n_bytes: int, source: str, kept: Path) -> NotVerified:
+    """The error for a file whose size or hash is not that of the pin."""
+    return NotVerified(
+        f"{file.base_name} is not the file that the catalog pins; it is not used.",
+        cause=f"Expected {file.size} bytes with SHA-256 {file.sha256}, "
+        f"got {n_bytes} bytes with {actual or 'another content'} from {source}.",
+        hint=f"It is kept as {kept}. Pull again; if it happens again, {source} has other bytes than the catalog.",
+    )
+
+
+def leftovers(where: layout.Layout) -> tuple[Leftover, ...]:
+    """Every unfinished and every quarantined file under the model folder."""
+    found: list[Leftover | None] = []
+    for folder in where.folders():
+        about = f"{folder.parent.name}:{layout.quant_of(folder)}"
+        found += [_leftover("partial", path, about) for path in sorted(folder.glob(f"*{layout.PART}"))]
+        wheels = sorted((folder / layout.SCRATCH).glob("**/*.whl"))
+        found += [_leftover("partial", path, f"{about}, as a wheel") for path in wheels]
+    if where.quarantine.is_dir():
+        for path in sorted(where.quarantine.iterdir()):
+            if path.suffix != ".json":
+                note = layout.read_json(path.with_name(path.name + ".json")) or {}
+                about = f"{note.get('ref', 'unknown model')}: {note.get('why', 'unknown reason')}"
+                found.append(_leftover("quarantined", path, about))
+    return tuple(item for item in found if item is not None)
+
+
+def _leftover(kind: Literal["partial", "quarantined"], path: Path, about: str) -> Leftover | None:
+    try:
+        stat = path.stat()
+    except OSError:
+        return None  # it went away while we looked
+    return Leftover(kind, path, stat.st_size, about, stat.st_mtime)

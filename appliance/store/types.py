@@ -1,0 +1,114 @@
+"""The values that the store hands out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from appliance.catalog import Role
+
+Phase = Literal["waiting", "checking disk", "downloading", "extracting", "verifying", "done", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A verified file, with what the file system said about it at that time."""
+
+    path: Path
+    size: int
+    sha256: str
+    role: Role
+    mtime_ns: int
+    inode: int
+    device: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A variant whose files are all here and matched their pins."""
+
+    ref: str
+    """`id:QUANT`."""
+    id: str
+    quant: str
+    files: tuple[StoredFile, ...]
+    verified_at: float
+    """Seconds since the epoch."""
+    main: Path
+    """The file that an engine is pointed at."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a pull or a check is. `done` and `total` count all files of the variant."""
+
+    ref: str
+    file: str
+    """The file at work; empty before the first one."""
+    phase: Phase
+    done: int
+    """Bytes."""
+    total: int | None
+    """Bytes; None = not known (pip does not say how large a wheel is)."""
+    rate: float | None
+    """Bytes per second over the last seconds; None = not known yet."""
+    eta_s: float | None
+    resumable: bool
+    """False for wheels: after a kill they start over."""
+    message: str | None
+
+
+OnProgress = Callable[[Progress], None]
+"""Called in the event loop, at every change of phase and at most ten times a second in between."""
+
+
+def no_progress(_: Progress) -> None:
+    """For callers that do not look."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyResult:
+    """Every byte was read again and matches. Damage is raised as NotVerified instead."""
+
+    ref: str
+    stored: Stored
+    n_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A file in the model folder that is no model: an unfinished transfer, or one that failed its check."""
+
+    kind: Literal["partial", "quarantined"]
+    path: Path
+    size: int
+    about: str
+    """One line for people: of which model, and for quarantine why."""
+    changed_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How patient a transfer is. Tests use smaller numbers."""
+
+    attempts: int = 6
+    """Tries without any new byte before the transfer fails."""
+    backoff_s: float = 0.5
+    """First wait after an error; it doubles up to `backoff_max_s`."""
+    backoff_max_s: float = 30.0
+    retry_after_max_s: float = 120.0
+    """A server that asks for a longer wait fails the transfer."""
+    connect_s: float = 20.0
+    silence_s: float = 60.0
+    """A connection that brings no byte for so long is given up."""
+    redirects: int = 10
+    poll_s: float = 0.2
+    """How often a second process looks at the progress of the first."""
