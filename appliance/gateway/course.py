@@ -161,7 +161,7 @@ class Course:
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Decode speed: the engine's own figure, else tokens after the first over the time after the first."""
+        """Decode speed: the engine's own figure, else tokens after the first over their time."""
         own = (self.timings or {}).get("predicted_per_second")
         if isinstance(own, (int, float)) and own > 0:
             return float(own)

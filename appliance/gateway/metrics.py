@@ -37,9 +37,7 @@ class Metrics:
         self._degraded = Counter(
             "appliance_degraded", "Answers that were less than asked", ("code",), registry=made
         )
-        self._waiting = Gauge(
-            "appliance_queue_waiting", "Requests that wait", ("model", "lane"), registry=made
-        )
+        self._waiting = Gauge("appliance_queue_waiting", "Waiting requests", ("model", "lane"), registry=made)
         self._slots = Gauge("appliance_slots_busy", "Requests inside the engine", ("model",), registry=made)
 
     def began(self) -> None:

@@ -1,0 +1,84 @@
+"""What the handlers of one gateway share, and the one task that writes the journal."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+import aiohttp
+from aiohttp import web
+
+from appliance.gateway import upstream
+from appliance.gateway.limits import Limits
+from appliance.gateway.metrics import Metrics
+from appliance.gateway.ports import Ports, Served
+from appliance.gateway.receipts import Receipts
+from appliance.journal import Row
+from appliance.routing import View
+
+log = logging.getLogger("appliance.gateway")
+_UNWRITTEN = 10_000
+"""Rows that may wait for the disk; beyond that the newest are lost, with a line in the log."""
+
+
+class Gate:
+    """The shared parts. Its tasks and sockets live from `running` on."""
+
+    def __init__(self, ports: Ports, limits: Limits) -> None:
+        self.local = ports.local
+        self.remotes = ports.remotes
+        self.host = ports.host
+        self.limits = limits
+        self.metrics = Metrics()
+        self.receipts = Receipts(limits.receipts)
+        self._journal = ports.journal
+        self._rows: asyncio.Queue[Row] = asyncio.Queue(_UNWRITTEN)
+        self._tcp: aiohttp.ClientSession | None = None
+
+    @property
+    def tcp(self) -> aiohttp.ClientSession:
+        """The client for upstreams on TCP."""
+        if self._tcp is None:
+            raise RuntimeError("the gateway is not running")
+        return self._tcp
+
+    def view(self, served: Served) -> View:
+        """The machine now, as the router sees it."""
+        settings = self.host.settings()
+        return View(
+            policy=settings.routing.policy,
+            max_wait_s=settings.routing.max_wait,
+            goal_ttft_s=settings.goals.ttft,
+            local=self.local.view(served),
+            remotes=self.remotes.views(served),
+        )
+
+    def record(self, row: Row) -> None:
+        """Hand a row to the journal; no request waits for the disk."""
+        try:
+            self._rows.put_nowait(row)
+        except asyncio.QueueFull:
+            log.warning("the journal is too slow: request %s is not recorded", row.request_id)
+
+    async def running(self, app: web.Application) -> AsyncIterator[None]:
+        """An aiohttp cleanup context."""
+        self._tcp = upstream.session(self.limits)
+        writer = asyncio.create_task(self._write_rows(), name="journal writer")
+        try:
+            yield
+        finally:
+            await self._rows.join()
+            writer.cancel()
+            await asyncio.wait({writer})
+            await self._tcp.close()
+
+    async def _write_rows(self) -> None:
+        while True:
+            row = await self._rows.get()
+            try:
+                await self._journal.record(row)
+            except Exception:
+                log.exception("the journal could not keep request %s", row.request_id)
+            finally:
+                self._rows.task_done()

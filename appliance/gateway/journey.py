@@ -1,0 +1,216 @@
+"""One inference request from the decision to its end: decide, wait for a slot, open a side, relay, and change
+sides only while nothing of a reply has been seen."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import replace
+from typing import Any
+
+import aiohttp
+
+from appliance.engines import Endpoint
+from appliance.errors import ApplianceError, Rejected
+from appliance.gateway import ask as asking
+from appliance.gateway import filter as fields
+from appliance.gateway import upstream
+from appliance.gateway.admission import Place
+from appliance.gateway.ask import Ask
+from appliance.gateway.course import Course
+from appliance.gateway.filter import BadField
+from appliance.gateway.gate import Gate
+from appliance.gateway.ports import RemoteTarget, ReportedOutcome
+from appliance.gateway.pump import Pump, Sink
+from appliance.gateway.shapes import UpstreamFailed, UpstreamRefused
+from appliance.routing import Decision, Side, View, after_failure, after_wait, decide
+
+_MAX_MOVES = 8
+"""Decisions for one request: local, each of a few remotes, and back."""
+_ASK_AGAIN_S = 1.0
+"""A request that waits on asks again at least so far apart."""
+_REPORTED: dict[str, ReportedOutcome] = {
+    "refused": "refused",
+    "timeout": "timeout",
+    "reset": "reset",
+    "4xx": "4xx",
+}
+
+
+class Journey:
+    """One request under way."""
+
+    def __init__(self, gate: Gate, ask: Ask, course: Course, sink: Sink) -> None:
+        self._gate = gate
+        self._ask = ask
+        self._course = course
+        self._sink = sink
+        self._failed: set[str] = set()
+        """Sides that failed for this request, `local` or `remote NAME`: none is asked twice."""
+
+    async def run(self) -> None:
+        """Until the reply is complete. Raises Rejected, UpstreamRefused, UpstreamFailed."""
+        ask = self._ask
+        decision = decide(ask.features, self._gate.view(ask.served))
+        last: ApplianceError | None = None
+        for _ in range(_MAX_MOVES):
+            if decision.target == "reject":
+                raise self._rejection(decision, last)
+            try:
+                moved = await (
+                    self._locally(decision) if decision.target == "local" else self._away(decision)
+                )
+            except UpstreamFailed as failure:
+                if failure.started:
+                    raise
+                last, moved = failure, self._after(decision, failure.message)
+            except _CannotTranslate as failure:
+                last, moved = failure, self._after(decision, failure.message)
+            except UpstreamRefused as refused:
+                last, moved = refused, self._elsewhere(decision, refused)
+            if moved is None:
+                return
+            decision = moved
+        raise last or Rejected("No side answers.", reason="reject.unavailable", http_status=503)
+
+    def _after(self, decision: Decision, cause: str) -> Decision:
+        side: Side = "local" if decision.target == "local" else "remote"
+        self._failed.add("local" if side == "local" else f"remote {decision.remote}")
+        return after_failure(self._ask.features, self._left(), side, cause, remote=decision.remote)
+
+    def _left(self) -> View:
+        """The machine now, without the sides that have failed for this request."""
+        view = self._gate.view(self._ask.served)
+        if view.local and "local" in self._failed:
+            view = replace(view, local=replace(view.local, state="failed"))
+        return replace(view, remotes=tuple(r for r in view.remotes if f"remote {r.name}" not in self._failed))
+
+    def _elsewhere(self, decision: Decision, refused: UpstreamRefused) -> Decision:
+        """A 4xx never changes sides, but for a prompt that only fits the remote's context."""
+        tokens = refused.prompt_tokens
+        if decision.target == "local" and refused.too_long and tokens is not None:
+            moved = decide(replace(self._ask.features, prompt_tokens=tokens), self._left())
+            if moved.target == "remote":
+                return moved
+        raise refused
+
+    def _rejection(self, decision: Decision, last: ApplianceError | None) -> ApplianceError:
+        self._course.refused(decision.reason)
+        if isinstance(last, _CannotTranslate):
+            return last
+        return Rejected(
+            decision.detail,
+            reason=decision.reason,
+            http_status=decision.status or 503,
+            retry_after_s=decision.retry_after_s,
+        )
+
+    async def _locally(self, decision: Decision) -> Decision | None:
+        """Answer here; None when it was done, else where to go after waiting too long."""
+        ask, gate, course = self._ask, self._gate, self._course
+        view = gate.local.view(ask.served)
+        body = fields.for_local(
+            ask.body, ask.kind, model=ask.served.ref, slots=view.slots if view and view.slots else None
+        )
+        admission = gate.local.admission(ask.served)
+        if admission is None:
+            raise UpstreamFailed("refused", "no engine serves this model now")
+        with admission.enter(ask.features.lane) as place:
+            moved = await self._wait(place, decision)
+            course.queue_s = place.waited_s
+            if moved is not None:
+                return moved
+            endpoint = gate.local.endpoint(ask.served) or await self._loaded()
+            if endpoint is None:
+                raise UpstreamFailed("refused", "the engine is not ready")
+            course.to_local(decision.reason, gate.local.degraded(ask.served))
+            running = admission.snapshot.running
+            call = upstream.open_local(
+                gate.tcp, endpoint, ask.path, self._worded(body), course.request_id, gate.limits
+            )
+            try:
+                with gate.local.busy(ask.served):
+                    await self._attempt(call, "local")
+                place.completed = True
+            finally:
+                done = course.outcome(running, ok=place.completed)
+                gate.local.finished(ask.served, done)
+        return None
+
+    async def _wait(self, place: Place, decision: Decision) -> Decision | None:
+        limit = self._gate.host.settings().routing.max_wait
+        while not await place.wait(max(0.0, limit)):
+            view = self._gate.view(self._ask.served)
+            moved = after_wait(self._ask.features, view, place.waited_s)
+            if moved.target != "local":
+                return moved
+            limit = max(limit, _ASK_AGAIN_S)
+        return None
+
+    async def _loaded(self) -> Endpoint | None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._gate.limits.load_s):
+                return await self._gate.local.ready(self._ask.served)
+        return None
+
+    async def _away(self, decision: Decision) -> None:
+        """Answer from a remote."""
+        ask, course = self._ask, self._course
+        self._must_be_allowed()
+        target = self._gate.remotes.target(decision.remote or "")
+        try:
+            translated = target.translate(ask.path, dict(ask.body), local_id=ask.served.id)
+        except ApplianceError as error:
+            raise _CannotTranslate(error, target.name) from None
+        course.to_remote(decision.reason, str(translated.get("model") or target.name))
+        call = upstream.open_remote(
+            self._gate.tcp, target, ask.path, self._worded(translated), course.request_id
+        )
+        await self._reported(target, call)
+
+    def _must_be_allowed(self) -> None:
+        """The one door out of this machine. The router has decided; this holds even if it was wrong."""
+        features, policy = self._ask.features, self._gate.host.settings().routing.policy
+        if features.wish == "local" or features.keyless_unknown_user or policy == "local-only":
+            raise Rejected(
+                "This request may not leave the machine.", reason="reject.local_only", http_status=503
+            )
+
+    async def _reported(
+        self, target: RemoteTarget, call: AbstractAsyncContextManager[aiohttp.ClientResponse]
+    ) -> None:
+        outcome: ReportedOutcome = "cancelled"
+        try:
+            await self._attempt(call, "remote")
+            outcome = "ok"
+        except UpstreamRefused:
+            outcome = "4xx"
+            raise
+        except UpstreamFailed as failure:
+            outcome = _REPORTED.get(failure.outcome, "5xx")
+            raise
+        finally:
+            target.report(outcome)
+
+    def _worded(self, body: dict[str, Any]) -> dict[str, Any]:
+        return body if self._ask.kind == "embedding" else asking.as_stream(body)
+
+    async def _attempt(self, call: AbstractAsyncContextManager[aiohttp.ClientResponse], side: Side) -> None:
+        """One side's answer into the sink; the connection is closed when this returns or raises."""
+        self._course.upstream_at = time.perf_counter()
+        try:
+            async with asyncio.timeout(self._gate.limits.first_token_s) as clock, call as response:
+                pump = Pump(self._sink, self._course, side, self._gate.limits)
+                await (
+                    pump.whole(response) if self._ask.kind == "embedding" else pump.stream(response, clock)
+                )
+        except TimeoutError:
+            raise UpstreamFailed("timeout", "no token came in time") from None
+
+
+class _CannotTranslate(BadField):
+    """A remote can't honour a field of this request."""
+
+    def __init__(self, error: ApplianceError, remote: str) -> None:
+        super().__init__(f"{remote}: {error.message}", str(getattr(error, "field", "")) or "body", error.hint)
