@@ -1,0 +1,89 @@
+"""The limits of this container or slice, which are lower than what the machine has. Linux, cgroup v1 and v2.
+
+A limit binds wherever it stands on the way from this process's group up to the root, so every level is read.
+Inside a container the group's own path may not exist below the mount; then the root of the mount is the
+container's group.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from appliance.hardware.sysfs import Roots, read_int, read_text
+
+_UNLIMITED = 1 << 60
+"""v1 writes "no limit" as a huge number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """None where nothing limits."""
+
+    memory: int | None = None
+    available: int | None = None
+    """What may still be allocated under the tightest limit; droppable page cache counts as free."""
+    cpus: int | None = None
+
+
+def read(roots: Roots) -> Limits:
+    """The limits that hold for this process."""
+    pairs = [pair for pair in map(_memory_pair, _levels(roots, "memory")) if pair is not None]
+    quotas = [quota for quota in map(_quota, _levels(roots, "cpu")) if quota is not None]
+    return Limits(
+        memory=min((limit for limit, _ in pairs), default=None),
+        available=min((left for _, left in pairs if left is not None), default=None),
+        cpus=min(quotas, default=None),
+    )
+
+
+def _levels(roots: Roots, controller: str) -> list[Path]:
+    """The folders from this process's group up to the mount, for v2 and for the controller of v1."""
+    mount = roots.sys / "fs" / "cgroup"
+    levels: list[Path] = []
+    for line in (read_text(roots.proc / "self" / "cgroup") or "").splitlines():
+        _, _, rest = line.partition(":")
+        names, _, path = rest.partition(":")
+        if names and controller not in names.split(","):
+            continue
+        base = mount if not names else mount / controller
+        group = Path(path.strip("/"))
+        levels += [base / step for step in (group, *group.parents)]
+    return list(dict.fromkeys(levels))
+
+
+def _memory_pair(level: Path) -> tuple[int, int | None] | None:
+    """Limit and what is left of it."""
+    for limit_file, used_file, cache_key in (
+        ("memory.max", "memory.current", "inactive_file"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        limit = read_int(level / limit_file)
+        if limit is None or not 0 < limit < _UNLIMITED:
+            continue
+        used = read_int(level / used_file)
+        if used is None:
+            return limit, None
+        cache = _stat(level / "memory.stat", cache_key) or 0
+        return limit, max(0, min(limit, limit - used + cache))
+    return None
+
+
+def _stat(file: Path, key: str) -> int | None:
+    for line in (read_text(file) or "").splitlines():
+        name, _, value = line.partition(" ")
+        if name == key and value.isdecimal():
+            return int(value)
+    return None
+
+
+def _quota(level: Path) -> int | None:
+    """Whole CPUs, rounded up: half a CPU still runs one thread."""
+    quota, _, period = (read_text(level / "cpu.max") or "").partition(" ")
+    if not quota:
+        quota = read_text(level / "cpu.cfs_quota_us") or ""
+        period = read_text(level / "cpu.cfs_period_us") or ""
+    if not (quota.isdecimal() and period.isdecimal()) or int(period) == 0:
+        return None
+    return max(1, math.ceil(int(quota) / int(period)))

@@ -1,0 +1,88 @@
+"""Reading the kernel's files below `/sys` and `/proc`, whose roots a test may move to a folder of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+NVIDIA, AMD, INTEL = 0x10DE, 0x1002, 0x8086
+GPU_VENDORS = {NVIDIA: "NVIDIA", AMD: "AMD", INTEL: "Intel"}
+"""Who makes GPUs that an engine can use. The virtual adapters (QEMU, VMware, Hyper-V, ASPEED) are others."""
+_DISPLAY_CLASS = 0x03
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """Where the kernel's files are."""
+
+    sys: Path = Path("/sys")
+    proc: Path = Path("/proc")
+    share: Path = Path("/usr/share")
+
+
+@dataclass(frozen=True, slots=True)
+class PciDisplay:
+    """A display controller of one of the three vendors, as the PCI bus names it."""
+
+    address: str
+    vendor: int
+    device: int | None
+    suspended: bool
+    path: Path
+
+
+def read_text(path: Path) -> str | None:
+    """The stripped content of a small file, or None."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
+
+
+def read_int(path: Path) -> int | None:
+    """A whole number, decimal or `0x` hex, or None."""
+    text = read_text(path)
+    if text is None:
+        return None
+    try:
+        return int(text, 0)
+    except ValueError:
+        return int(text) if text.isdecimal() else None
+
+
+def folders(parent: Path, pattern: str = "*") -> list[Path]:
+    """The matching entries, sorted; none when the parent can't be read."""
+    try:
+        return sorted(parent.glob(pattern))
+    except OSError:
+        return []
+
+
+def pci_address(raw: str) -> str:
+    """`00000000:01:00.0` (NVML) and `0000:01:00.0` (sysfs) as the second, in lower case."""
+    domain, _, rest = raw.lower().partition(":")
+    return f"{domain[-4:]}:{rest}"
+
+
+def displays(roots: Roots) -> list[PciDisplay]:
+    """Every display controller of a GPU vendor, driver or not, by PCI address. Wakes none of them."""
+    found: list[PciDisplay] = []
+    for path in folders(roots.sys / "bus" / "pci" / "devices"):
+        kind, vendor = read_int(path / "class"), read_int(path / "vendor")
+        if kind is None or vendor not in GPU_VENDORS or kind >> 16 != _DISPLAY_CLASS:
+            continue
+        found.append(
+            PciDisplay(path.name.lower(), vendor, read_int(path / "device"), is_suspended(path), path)
+        )
+    return found
+
+
+def is_suspended(device: Path) -> bool:
+    """The kernel has powered the device down. Reading this does not wake it."""
+    return read_text(device / "power" / "runtime_status") == "suspended"
+
+
+def nvidia_asleep(roots: Roots) -> bool:
+    """There are NVIDIA GPUs and all of them sleep: any NVML call would wake them."""
+    states = [display.suspended for display in displays(roots) if display.vendor == NVIDIA]
+    return bool(states) and all(states)

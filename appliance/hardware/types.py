@@ -1,0 +1,71 @@
+"""What a machine has, as frozen values. Sizes are bytes; None means that it could not be read, never zero."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+Backend = Literal["cuda", "rocm", "metal", "vulkan"]
+"""The engine build that can use the GPU best; `vulkan` where there is no better one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One physical GPU. Virtual display adapters are not GPUs."""
+
+    id: str
+    """The vendor's UUID where it has one, else `pci:ADDRESS`. Indices move between boots, this does not."""
+    index: int
+    name: str
+    backend: Backend
+    total: int | None = None
+    free: int | None = None
+    used: int | None = None
+    """Allocated by programs; what the driver keeps for itself is in neither `free` nor `used`."""
+    driver: str | None = None
+    integrated: bool | None = None
+    """It shares the system's RAM."""
+    pci: str | None = None
+    """`0000:01:00.0`, lower case."""
+    asleep: bool = False
+    """The kernel has powered it down, and it was left so: memory and sensors are unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Battery:
+    """The battery of this machine."""
+
+    percent: float | None
+    plugged: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The machine at one moment."""
+
+    gpus: tuple[Gpu, ...] = ()
+    ram_total: int | None = None
+    """Physical RAM, or the limit of this container where that is lower."""
+    ram_available: int | None = None
+    cores_physical: int | None = None
+    cores_logical: int | None = None
+    battery: Battery | None = None
+    cpu_name: str | None = None
+    notes: tuple[str, ...] = ()
+    """Sentences for people: why there is no GPU, or what is known only in part."""
+
+    def to_json(self) -> dict[str, Any]:
+        """A document that `from_json` reads back."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Machine:
+        """Read `to_json`'s document. Raises KeyError or TypeError for another shape."""
+        known = {field.name for field in fields(cls)}
+        values = {key: value for key, value in document.items() if key in known}
+        battery = values.get("battery")
+        values["battery"] = Battery(**battery) if battery is not None else None
+        values["gpus"] = tuple(Gpu(**gpu) for gpu in document["gpus"])
+        values["notes"] = tuple(str(note) for note in document["notes"])
+        return cls(**values)

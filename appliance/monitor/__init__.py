@@ -1,0 +1,45 @@
+"""Samples over time become states. What follows from a state for a request is decided by routing.
+
+The names load when they are first used: the sensor child imports this package, too, and should stay small.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from appliance.monitor.baseline import SpeedKey, SpeedTracker, power_source, speed_key
+    from appliance.monitor.monitor import Monitor, Timing
+    from appliance.monitor.snapshot import GpuView, MonitorSnapshot
+    from appliance.monitor.states import ThermalState
+
+__all__ = [
+    "GpuView",
+    "Monitor",
+    "MonitorSnapshot",
+    "SpeedKey",
+    "SpeedTracker",
+    "ThermalState",
+    "Timing",
+    "power_source",
+    "speed_key",
+]
+
+_HOME = {
+    "GpuView": "snapshot",
+    "Monitor": "monitor",
+    "MonitorSnapshot": "snapshot",
+    "SpeedKey": "baseline",
+    "SpeedTracker": "baseline",
+    "ThermalState": "states",
+    "Timing": "monitor",
+    "power_source": "baseline",
+    "speed_key": "baseline",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(name)
+    return getattr(import_module(f"appliance.monitor.{_HOME[name]}"), name)
