@@ -109,7 +109,7 @@ def _trust() -> ssl.SSLContext:
 
 
 def _proxy_for(url: URL) -> tuple[URL | None, aiohttp.BasicAuth | None]:
-    """The proxy that the environment or the system names; aiohttp's own way would also send ~/.netrc logins."""
+    """The proxy that the environment or the system names (aiohttp's own way would also use ~/.netrc)."""
     if url.host is None or urllib.request.proxy_bypass(url.host):
         return None, None
     proxies = urllib.request.getproxies()

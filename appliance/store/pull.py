@@ -115,7 +115,7 @@ class Pull:
     async def _once(self, file: File) -> StoredFile:
         """Resume or fetch `file`, check it, and give it its final name."""
         part = PartFile(self._folder, file)
-        resumed = False
+        resumed = True  # until it is known how much was here
         try:
             try:
                 await self._resume(part)

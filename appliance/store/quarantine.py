@@ -45,7 +45,7 @@ def not_verified(file: File, actual: str, n_bytes: int, source: str, kept: Path)
         f"{file.base_name} is not the file that the catalog pins; it is not used.",
         cause=f"Expected {file.size} bytes with SHA-256 {file.sha256}, "
         f"got {n_bytes} bytes with {actual or 'another content'} from {source}.",
-        hint=f"It is kept as {kept}. Pull again; if it happens again, {source} has other bytes than the catalog.",
+        hint=f"It is kept as {kept}. Pull again; if that fails, too, {source} has other bytes than the pin.",
     )
 
 

@@ -11,17 +11,15 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from appliance.errors import DownloadError
-from appliance.store import firstbytes, responses, threads
+from appliance.store import firstbytes, responses
 from appliance.store.http import Answer, Client
 from appliance.store.partfile import PartFile
 from appliance.store.progress import Reporter
 from appliance.store.responses import Asked, Retry
+from appliance.store.sink import Sink
 from appliance.store.types import Limits
 
 log = logging.getLogger("appliance.store")
-
-_BATCH = 1 << 20
-_BATCH_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +117,27 @@ class Transfer:
                 return
             if self._part.offset:
                 log.info("%s starts over: the server sends the whole file", self._part.file.base_name)
-            await threads.run(None, self._part.restart)
-            self._report.done, self._whole = 0, False
+            self._whole = False
         etag = responses.strong_etag(answer.response.headers)
-        await threads.run(None, self._part.remember, source, etag)
+
+        def begin() -> None:
+            if start == 0:
+                self._part.restart()
+                self._report.done = 0
+            self._part.remember(source, etag)
+
+        sink = Sink(self._part, begin, self._moved)
         self._report.phase("downloading", total=self._report.whole)
-        await self._stream(content, first)
+        try:
+            if first:
+                await sink.put(first)
+            async for chunk in content.iter_any():
+                await sink.put(chunk)
+        finally:
+            await sink.close()
+
+    def _moved(self, done: int) -> None:
+        self._report.done = done
 
     async def _sniff(self, content: aiohttp.StreamReader) -> bytes:
         """The first bytes of a whole body, judged before anything on disk is touched."""
@@ -140,35 +153,6 @@ class Transfer:
         if found is not None:
             raise found
         return first
-
-    async def _stream(self, content: aiohttp.StreamReader, first: bytes) -> None:
-        """Write and hash in a thread while the next bytes arrive. Whatever ends it, these are written."""
-        loop = asyncio.get_running_loop()
-        pending: list[bytes] = [first] if first else []
-        n_bytes, since = len(first), loop.time()
-        writing: asyncio.Task[None] | None = None
-        try:
-            async for chunk in content.iter_any():
-                pending.append(chunk)
-                n_bytes += len(chunk)
-                if n_bytes >= _BATCH or loop.time() - since >= _BATCH_S:
-                    if writing is not None:
-                        await threads.settled(writing)
-                    writing = asyncio.create_task(self._feed(pending))
-                    pending, n_bytes, since = [], 0, loop.time()
-        finally:
-            rest = asyncio.create_task(self._drain(writing, pending))
-            await threads.settled(rest)
-
-    async def _drain(self, writing: asyncio.Task[None] | None, pending: list[bytes]) -> None:
-        if writing is not None:
-            await writing
-        if pending:
-            await self._feed(pending)
-
-    async def _feed(self, chunks: list[bytes]) -> None:
-        await asyncio.to_thread(self._part.feed, chunks)
-        self._report.done = self._part.offset
 
     async def _pause(self, asked: float | None, failures: int, why: str) -> None:
         if asked is not None and asked > self._limits.retry_after_max_s:
@@ -190,7 +174,7 @@ def _network(error: Exception, host: str) -> str:
         raise DownloadError(
             f"The certificate of {host} is not trusted.",
             cause=str(error.certificate_error),
-            hint="Add your company's certificate to the system's trust store; the check is never switched off.",
+            hint="Add your company's certificate to the system's trust store; it is always checked.",
         ) from None
     if isinstance(error, aiohttp.InvalidURL):
         raise DownloadError(

@@ -1,0 +1,298 @@
+"""However a server misbehaves: a verified file, or a clear error with the partial kept."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+from email.utils import formatdate
+
+import pytest
+from aiohttp import web
+
+from appliance.catalog import File, UrlSource
+from appliance.errors import ApplianceError, DownloadError, NotVerified
+from appliance.paths import Paths
+from appliance.store import Store
+from tests.store import server as acts
+from tests.store.helpers import MIB, Seen, at_url, files_in, gguf, made
+from tests.store.server import Act, Host
+
+HALF = 1_500_000
+SIZE = 3 * MIB
+
+
+class TestEndsInAVerifiedFile:
+    @pytest.mark.parametrize(
+        ("plays", "ranges"),
+        [
+            pytest.param([], [None], id="honest"),
+            pytest.param([acts.cut(HALF)], [None, f"bytes={HALF}-"], id="one cut"),
+            pytest.param(
+                [acts.cut(n * 65_536) for n in range(1, 13)],
+                [None, *(f"bytes={n * 65_536}-" for n in range(1, 13))],
+                id="twelve cuts, each with a little progress",
+            ),
+            pytest.param([acts.cut(HALF), acts.whole], [None, f"bytes={HALF}-"], id="200 to a range"),
+            pytest.param(
+                [acts.cut(HALF), acts.wrong_range(f"bytes 0-{SIZE - 1}/{SIZE}")],
+                [None, f"bytes={HALF}-", None],
+                id="206 from another start",
+            ),
+            pytest.param(
+                [acts.cut(HALF), acts.wrong_range(f"bytes {HALF}-{SIZE}/{SIZE + 1}")],
+                [None, f"bytes={HALF}-", None],
+                id="206 of another file",
+            ),
+            pytest.param(
+                [acts.cut(HALF), acts.status(416)], [None, f"bytes={HALF}-", None], id="416 to a good range"
+            ),
+            pytest.param([acts.status(503), acts.status(502)], [None, None, None], id="5xx, then well"),
+            pytest.param([acts.status(429, Retry_After="0")], [None, None], id="429 with seconds"),
+        ],
+    )
+    async def test_case(self, store: Store, host: Host, plays: list[Act], ranges: list[str | None]) -> None:
+        host.acts = plays
+        stored = await store.pull(at_url(host.url, host.body))
+        assert stored.main.read_bytes() == host.body
+        assert host.ranges == ranges
+        assert store.leftovers() == ()
+
+    async def test_a_repeated_pull_asks_nobody(self, store: Store, host: Host) -> None:
+        ref = at_url(host.url, host.body)
+        first = await store.pull(ref)
+        seen = Seen()
+        assert await store.pull(ref, seen) == first
+        assert len(host.requests) == 1
+        assert seen.phases == ["done"]
+
+    async def test_retry_after_is_honoured(self, store: Store, host: Host) -> None:
+        host.acts = [acts.status(429, Retry_After="1")]
+        began = time.monotonic()
+        await store.pull(at_url(host.url, host.body))
+        assert time.monotonic() - began >= 1.0
+
+    async def test_retry_after_as_a_date_is_honoured(self, store: Store, host: Host) -> None:
+        host.acts = [acts.status(503, Retry_After=formatdate(time.time() + 2, usegmt=True))]
+        began = time.monotonic()
+        await store.pull(at_url(host.url, host.body))
+        assert time.monotonic() - began >= 0.9
+
+    async def test_progress_counts_up_to_the_whole(self, store: Store, host: Host) -> None:
+        seen = Seen()
+        await store.pull(at_url(host.url, host.body), seen)
+        assert seen.phases == ["checking disk", "downloading", "verifying", "done"]
+        assert (seen[-1].done, seen[-1].total, seen[-1].resumable) == (SIZE, SIZE, True)
+        assert [p.done for p in seen] == sorted(p.done for p in seen)
+
+    async def test_a_file_that_changed_on_the_server_is_not_joined_to_the_old_part(
+        self, store: Store, host: Host
+    ) -> None:
+        new = gguf(seed=2)
+        old, host.body = host.body, host.body
+
+        async def change(h: Host, request: object) -> web.StreamResponse:
+            h.body, h.etag = new, '"two"'
+            raise web.HTTPServiceUnavailable
+
+        host.acts = [acts.cut(HALF), change]
+        stored = await store.pull(at_url(host.url, new))
+        assert old != new
+        assert stored.main.read_bytes() == new
+        assert host.requests[-1].headers["If-Range"] == acts.ETAG
+
+    async def test_a_folder_url_gives_each_file_of_a_split_set(self, store: Store, host: Host) -> None:
+        digest = hashlib.sha256(host.body).hexdigest()
+        files = [File(name=f"sub/m-0000{n}-of-00002.gguf", size=SIZE, sha256=digest, part=n) for n in (1, 2)]
+        stored = await store.pull(made(UrlSource(kind="url", url=f"{host.url}/f/"), *files))
+        assert [r.path for r in host.requests] == [f"/f/sub/m-0000{n}-of-00002.gguf" for n in (1, 2)]
+        assert stored.main.name == "m-00001-of-00002.gguf"
+        assert len(stored.files) == 2
+
+
+class TestEndsInAClearError:
+    @pytest.mark.parametrize(
+        ("play", "kind", "said"),
+        [
+            pytest.param(acts.status(401), DownloadError, "HF_TOKEN", id="401"),
+            pytest.param(acts.status(403), DownloadError, "not allowed", id="403"),
+            pytest.param(acts.status(404), DownloadError, "not there", id="404"),
+            pytest.param(acts.status(429, Retry_After="3600"), DownloadError, "3600 seconds", id="long wait"),
+            pytest.param(
+                acts.says(b"<!DOCTYPE html><title>Log in</title>", "text/html"),
+                DownloadError, "Log in", id="a login page",
+            ),
+            pytest.param(
+                acts.says(b'{"error": "quota"}', "application/json"), DownloadError, "quota", id="JSON",
+            ),
+            pytest.param(
+                acts.says(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n" + bytes(SIZE - 56)),
+                DownloadError, "Git LFS", id="an LFS pointer",
+            ),
+            pytest.param(acts.encoded, DownloadError, "gzip", id="Content-Encoding"),
+            pytest.param(acts.compressed, DownloadError, "compressed", id="gzip unsaid"),
+            pytest.param(acts.shorter, DownloadError, "another tiny.gguf", id="another size"),
+            pytest.param(acts.says(bytes(SIZE)), NotVerified, "no GGUF file", id="another magic"),
+            pytest.param(
+                acts.says(b"GGUF\x09\0\0\0" + bytes(SIZE - 8)), NotVerified, "version 9", id="GGUF version 9",
+            ),
+        ],
+    )  # fmt: skip
+    async def test_at_once_and_nothing_is_kept(
+        self, store: Store, paths: Paths, host: Host, play: Act, kind: type[ApplianceError], said: str
+    ) -> None:
+        host.acts = [play]
+        seen = Seen()
+        with pytest.raises(kind, match=r"(?s).*" + said):
+            await store.pull(at_url(host.url, host.body), seen)
+        assert len(host.requests) == 1
+        assert store.list() == ()
+        assert files_in(paths.models, (".part", ".gguf")) == []
+        assert seen[-1].phase == "failed"
+
+    @pytest.mark.parametrize(
+        "play",
+        [
+            acts.status(404),
+            acts.says(b"<html>busy</html>", "text/html"),
+            acts.shorter,
+            acts.says(bytes(SIZE)),
+            acts.encoded,
+        ],
+    )
+    async def test_what_had_arrived_before_is_kept(
+        self, store: Store, paths: Paths, host: Host, play: Act
+    ) -> None:
+        host.acts = [acts.cut(HALF), play]
+        with pytest.raises(ApplianceError):
+            await store.pull(at_url(host.url, host.body))
+        assert [p.stat().st_size for p in files_in(paths.models)] == [HALF]
+        stored = await store.pull(at_url(host.url, host.body))
+        assert host.ranges[-1] == f"bytes={HALF}-"
+        assert stored.main.read_bytes() == host.body
+
+    async def test_a_server_that_always_fails_is_given_up(self, store: Store, host: Host) -> None:
+        host.acts = [acts.status(500)] * 50
+        with pytest.raises(DownloadError) as caught:
+            await store.pull(at_url(host.url, host.body))
+        assert len(host.requests) == 4
+        assert "the server answered 500" in str(caught.value)
+
+    async def test_endless_restarts_from_zero_are_given_up(self, store: Store, host: Host) -> None:
+        async def cut_whole(h: Host, request: web.Request) -> web.StreamResponse:
+            return await acts.send(h, request, h.body, whole=True, stop_at=HALF)
+
+        host.acts = [cut_whole] * 50
+        with pytest.raises(DownloadError, match="without a new byte"):
+            await store.pull(at_url(host.url, host.body))
+        assert len(host.requests) == 5
+
+    async def test_nobody_listens(self, store: Store, host: Host) -> None:
+        with pytest.raises(DownloadError, match=r"can't be reached"):
+            await store.pull(at_url("http://127.0.0.1:9", host.body))
+
+
+class TestTheHash:
+    async def test_a_flipped_bit_is_quarantined_with_a_note(
+        self, store: Store, paths: Paths, host: Host
+    ) -> None:
+        host.acts = [acts.corrupt]
+        ref = at_url(host.url + "/secret", host.body)
+        with pytest.raises(NotVerified) as caught:
+            await store.pull(ref)
+        assert caught.value.exit_code == 4
+        assert store.list() == ()
+        (left,) = store.leftovers()
+        assert (left.kind, left.size) == ("quarantined", SIZE)
+        note = json.loads(left.path.with_name(left.path.name + ".json").read_text())
+        assert note["expected"]["sha256"] == ref.variant.main.sha256
+        assert note["actual"]["sha256"] == hashlib.sha256(left.path.read_bytes()).hexdigest()
+        assert note["source"] == "127.0.0.1"
+        assert abs(note["time"] - time.time()) < 60
+
+    async def test_a_flipped_bit_after_a_resume_is_fetched_once_more(self, store: Store, host: Host) -> None:
+        host.acts = [acts.cut(HALF), acts.status(404)]
+        ref = at_url(host.url, host.body)
+        with pytest.raises(DownloadError):
+            await store.pull(ref)
+        host.acts = [acts.corrupt]
+        stored = await store.pull(ref)
+        assert stored.main.read_bytes() == host.body
+        assert host.ranges[-2:] == [f"bytes={HALF}-", None]
+        assert [left.kind for left in store.leftovers()] == ["quarantined"]
+
+    async def test_a_partial_that_changed_on_disk_does_not_end_in_a_model(
+        self, store: Store, paths: Paths, host: Host
+    ) -> None:
+        host.acts = [acts.cut(HALF), acts.status(404)]
+        ref = at_url(host.url, host.body)
+        with pytest.raises(DownloadError):
+            await store.pull(ref)
+        (part,) = files_in(paths.models)
+        damaged = bytearray(part.read_bytes())
+        damaged[1_000_000] ^= 4
+        part.write_bytes(damaged)
+        assert (await store.pull(ref)).main.read_bytes() == host.body
+
+    async def test_more_bytes_than_pinned(self, store: Store, host: Host) -> None:
+        host.acts = [acts.longer]
+        with pytest.raises(NotVerified):
+            await store.pull(at_url(host.url, host.body))
+        assert store.leftovers()[0].size > SIZE
+
+    async def test_a_partial_as_large_as_the_file_is_hashed_without_a_request(
+        self, store: Store, paths: Paths, host: Host
+    ) -> None:
+        ref = at_url(host.url, host.body)
+        host.acts = [acts.cut(HALF), acts.status(404)]
+        with pytest.raises(DownloadError):
+            await store.pull(ref)
+        (part,) = files_in(paths.models)
+        part.write_bytes(host.body)
+        assert (await store.pull(ref)).main.read_bytes() == host.body
+        assert len(host.requests) == 2
+
+    async def test_an_oversized_partial_is_put_aside(self, store: Store, paths: Paths, host: Host) -> None:
+        ref = at_url(host.url, host.body)
+        host.acts = [acts.cut(HALF), acts.status(404)]
+        with pytest.raises(DownloadError):
+            await store.pull(ref)
+        (part,) = files_in(paths.models)
+        part.write_bytes(host.body + b"x")
+        assert (await store.pull(ref)).main.read_bytes() == host.body
+        assert [left.size for left in store.leftovers()] == [SIZE + 1]
+
+    async def test_tensors_that_end_outside_the_file_are_refused(self, store: Store, host: Host) -> None:
+        host.body = gguf(tensor_bytes=2 * SIZE)
+        with pytest.raises(NotVerified, match="no usable model"):
+            await store.pull(at_url(host.url, host.body))
+        assert store.list() == ()
+        assert [left.kind for left in store.leftovers()] == ["quarantined"]
+
+
+class TestCancel:
+    async def test_it_keeps_the_partial_and_gives_the_lock_back(
+        self, store: Store, paths: Paths, host: Host
+    ) -> None:
+        never = asyncio.Event()
+        host.acts = [acts.held(HALF, never)]
+        ref = at_url(host.url, host.body)
+        arrived = asyncio.Event()
+
+        def look(progress: object) -> None:
+            if files_in(paths.models) and files_in(paths.models)[0].stat().st_size > 0:
+                arrived.set()
+
+        pulling = asyncio.create_task(store.pull(ref, look))
+        await asyncio.wait_for(arrived.wait(), 10)
+        pulling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await pulling
+        never.set()
+        assert list((paths.models / ".locks").glob("*.json")) == []
+        (left,) = store.leftovers()
+        assert (left.kind, left.about) == ("partial", "tiny:F32")
+        stored = await store.pull(ref)
+        assert host.ranges[-1] == f"bytes={left.size}-"
+        assert stored.main.read_bytes() == host.body
