@@ -1,0 +1,254 @@
+"""The application: one poller, one view, screens that draw it. It never starts or stops a daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import App, SystemCommand
+from textual.binding import BindingType
+from textual.events import AppBlur, AppFocus
+from textual.screen import Screen
+from textual.worker import Worker, WorkerState
+
+from appliance.client import Client, StatusSnapshot
+from appliance.errors import ApplianceError
+from tui import boxes, events, state
+from tui.actions import ACTIONS, bindings, find
+from tui.background import in_background
+from tui.dashboard import Dashboard
+from tui.door import Door
+from tui.log_screen import LogScreen
+from tui.state import Lost, View
+from tui.terminal import file_logging, prefers_ascii
+from tui.widgets.overlay import Overlay, Question
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
+    from appliance.paths import Paths
+
+log = logging.getLogger("appliance.ui")
+
+INTERVAL_S = 1.0
+BLURRED_S = 5.0
+"""Pace while the terminal has not the focus."""
+POLL_TIMEOUT_S = 3.0
+
+
+class ApplianceApp(App[int]):
+    """The terminal UI over `connect`, which finds the daemon (again) or raises ApplianceError."""
+
+    CSS_PATH = "styles.tcss"
+    TITLE = "appliance"
+    BINDINGS: ClassVar[list[BindingType]] = list(bindings("app"))
+
+    def __init__(
+        self,
+        connect: Callable[[], Door],
+        *,
+        ascii_only: bool = False,
+        clock: Callable[[], float] = state.wall_clock,
+        zone: tzinfo | None = None,
+        polling: bool = True,
+    ) -> None:
+        super().__init__()
+        self._connect = connect
+        self._ascii_only = ascii_only
+        self._clock = clock
+        self._polling = polling
+        self._door: Door | None = None
+        self._interval_s = INTERVAL_S
+        self._wake = asyncio.Event()
+        self.view = View(now=clock(), zone=zone)
+        if os.environ.get("SSH_CONNECTION"):
+            self.animation_level = "none"
+
+    # what is shown
+
+    def on_mount(self) -> None:
+        """Open the dashboard and begin to poll."""
+        self.push_screen(Dashboard(self.view, ascii_only=self._ascii_only))
+        if self._polling:
+            self.run_worker(self._poll(), group="poll", exclusive=True, exit_on_error=False)
+
+    async def _poll(self) -> None:
+        while True:
+            if not self.view.frozen:
+                await self.poll_once()
+            self._wake.clear()
+            try:
+                await asyncio.wait_for(self._wake.wait(), self._interval_s)
+            except TimeoutError:
+                continue
+
+    async def poll_once(self) -> None:
+        """Ask the daemon for its status and show it, or show that it is lost."""
+        try:
+            if self._door is None:
+                self._door = await in_background(self._connect)
+            shot = await in_background(self._door.status)
+        except ApplianceError as error:
+            self._lose(error)
+        else:
+            self._take(shot)
+
+    def _take(self, shot: StatusSnapshot) -> None:
+        now = self._clock()
+        old = self.view
+        happened = events.between(old.snapshot, shot, now)
+        if old.lost is not None and old.snapshot is not None:
+            happened = (events.Event(now, "Contact with the appliance is back.", "ok"), *happened)
+        version = self._door.version_mismatch if self._door else None
+        self._show(snapshot=shot, lost=None, history=old.history.add(shot), version=version)
+        self._tell(*happened)
+
+    def _lose(self, error: ApplianceError) -> None:
+        self._door = None
+        since = self.view.lost.since if self.view.lost else self._clock()
+        if self.view.lost is None:
+            log.warning("lost contact: %s", error.message)
+        self._show(lost=Lost.of(error, since), history=self.view.history.add(None))
+
+    def _tell(self, *happened: events.Event) -> None:
+        if happened:
+            self._show(events=(*reversed(happened), *self.view.events)[: events.KEPT])
+
+    def _show(self, **changes: object) -> None:
+        self.view = dataclasses.replace(self.view, now=self._clock(), **changes)  # type: ignore[arg-type]
+        for screen in self.screen_stack:
+            if isinstance(screen, Dashboard):
+                screen.show(self.view)
+
+    def on_app_blur(self, event: AppBlur) -> None:
+        """Nobody looks: poll rarely."""
+        self._interval_s = BLURRED_S
+
+    def on_app_focus(self, event: AppFocus) -> None:
+        """Somebody looks again: poll now."""
+        self._interval_s = INTERVAL_S
+        self._wake.set()
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """A worker that broke must not end the app, and must not go unseen."""
+        if event.state is WorkerState.ERROR:
+            log.error("worker %s failed", event.worker.name, exc_info=event.worker.error)
+            kind = type(event.worker.error).__name__
+            self._tell(events.Event(self._clock(), f"A part of this UI failed ({kind}); see its log.", "bad"))
+
+    # keys
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """None (greyed out) for an action that can't be done now."""
+        found = find(action)
+        if found is None or state.is_possible(found, self.view):
+            return True
+        return None
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """The palette: our own table first, then what Textual brings (theme, screenshot)."""
+        for action in ACTIONS:
+            handler = getattr(screen, f"action_{action.method}", None) or getattr(
+                self, f"action_{action.method}", None
+            )
+            usable = action.method != "command_palette" and state.is_possible(action, self.view)
+            if usable and handler is not None:
+                yield SystemCommand(action.palette, action.help, handler)
+        known = {"Quit", "Keys"}
+        yield from (command for command in super().get_system_commands(screen) if command.title not in known)
+
+    def action_leave(self) -> None:
+        """Leave the UI; the daemon keeps serving."""
+        self.exit(0)
+
+    def action_help(self) -> None:
+        """Show the keys."""
+        self.push_screen(Overlay("Keys", boxes.help_lines(), ascii_only=self._ascii_only))
+
+    def action_notices(self) -> None:
+        """List notes and events."""
+        self.push_screen(Overlay("Notices", boxes.notice_lines(self.view), ascii_only=self._ascii_only))
+
+    def action_freeze(self) -> None:
+        """Stop or go on with the display."""
+        frozen = not self.view.frozen
+        self._show(frozen=frozen, history=self.view.history if frozen else self.view.history.add(None))
+        self._wake.set()
+
+    def action_engine_log(self) -> None:
+        """Follow the engine's log."""
+        self.push_screen(LogScreen(lambda: self._door, self.view, ascii_only=self._ascii_only))
+
+    def action_toggle_engine(self) -> None:
+        """Stop the engine, or start it."""
+        shot = self.view.snapshot
+        model = shot.model.ref if shot and shot.model else None
+        if self.view.phase in ("running", "loading"):
+            self._after_asking("Stop the engine?", "Stopping the engine", lambda door: door.stop_engine())
+        elif model is not None and self.view.phase == "stopped":
+            self._run("Starting the engine", lambda door: door.load(model))
+        else:
+            self._run("Starting the engine", lambda door: door.restart_engine())
+
+    def action_restart_engine(self) -> None:
+        """Restart the engine with the same plan."""
+        self._after_asking("Restart the engine?", "Restarting the engine", lambda door: door.restart_engine())
+
+    def _after_asking(self, question: str, doing: str, command: Callable[[Door], object]) -> None:
+        shot = self.view.snapshot
+        running = max(shot.queue.running or 0, len(shot.running)) if shot else 0
+        if running == 0:
+            self._run(doing, command)
+            return
+        detail = f"{running} running request{'s' if running != 1 else ''} would be cut off."
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self._run(doing, command)
+
+        self.push_screen(Question(question, detail, ascii_only=self._ascii_only), answered)
+
+    def _run(self, doing: str, command: Callable[[Door], object]) -> None:
+        if self.view.working is None and self._door is not None:
+            self._show(working=doing)
+            self.run_worker(self._obey(doing, command, self._door), group="command", exit_on_error=False)
+
+    async def _obey(self, doing: str, command: Callable[[Door], object], door: Door) -> None:
+        try:
+            await in_background(lambda: command(door))
+        except ApplianceError as error:
+            text = " ".join(part for part in (error.message, error.cause, error.hint) if part)
+            self._tell(events.Event(self._clock(), f"{doing} failed: {text}", "bad"))
+            self.notify(text, title=f"{doing} failed", severity="error", markup=False)
+        finally:
+            self._show(working=None)
+            self._wake.set()
+
+
+def run(paths: Paths, *, ascii_only: bool | None = None, smoke_s: float | None = None) -> int:
+    """Open the UI of the running daemon and stay until the user leaves. Returns the exit code.
+
+    Connects only; whoever calls this starts a daemon first when there is none. `smoke_s` leaves by itself
+    after so many seconds.
+    """
+    app = ApplianceApp(
+        lambda: Client.connect(paths, timeout_s=POLL_TIMEOUT_S),
+        ascii_only=prefers_ascii(os.environ) if ascii_only is None else ascii_only,
+    )
+    if smoke_s is not None:
+        app.call_later(app.set_timer, smoke_s, app.action_leave)
+    with file_logging(paths):
+        app.run()
+    code = app.return_code or 0
+    last = (
+        state.farewell(app.view)
+        if code == 0
+        else f"This UI failed; its log is in {paths.logs}. The appliance goes on."
+    )
+    sys.stdout.write(last + "\n")
+    return code

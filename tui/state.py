@@ -1,0 +1,221 @@
+"""What the screens show, as plain values: a snapshot of the appliance plus what the UI itself knows.
+
+Everything here is pure. Widgets draw a `View`; the app makes a new one after each poll and each key.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, tzinfo
+from typing import Literal
+
+from appliance.client import EngineRow, StatusSnapshot
+from appliance.errors import ApplianceError
+from tui import glyphs
+from tui.actions import ACTIONS, SCREENS, Action
+from tui.events import Event
+from tui.history import History
+from tui.lines import Line, Span, between, crop, joined, line, width_of
+from tui.words import NA, ago
+
+MIN_WIDTH, MIN_HEIGHT = 60, 16
+COMPACT_WIDTH, COMPACT_HEIGHT = 100, 30
+"""Below either, panels stand one under the other in their short form."""
+
+Phase = Literal["connecting", "empty", "stopped", "loading", "running", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """No contact with the daemon: since when (Unix time), and the three sentences of the error."""
+
+    since: float
+    message: str
+    cause: str | None
+    hint: str | None
+
+    @classmethod
+    def of(cls, error: ApplianceError, since: float) -> Lost:
+        """From the error of the last try."""
+        return cls(since, error.message, error.cause, error.hint)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All that a screen may show at one moment."""
+
+    now: float
+    """Unix time."""
+    snapshot: StatusSnapshot | None = None
+    """The last one that came; old when `lost` is set."""
+    history: History = field(default_factory=History)
+    lost: Lost | None = None
+    frozen: bool = False
+    version: str | None = None
+    """The daemon's version when it is not ours."""
+    events: tuple[Event, ...] = ()
+    """Newest first."""
+    working: str | None = None
+    """The command that runs now, e.g. `Stopping the engine`."""
+    interval_s: float = 1.0
+    zone: tzinfo | None = None
+    """Time zone of clocks; None is that of this computer."""
+
+    @property
+    def phase(self) -> Phase:
+        """Which dashboard is shown."""
+        return phase(self.snapshot)
+
+    @property
+    def dimmed(self) -> bool:
+        """True when the values are old."""
+        return self.lost is not None
+
+    def clock(self, moment: float | None) -> str:
+        """A Unix time as `12:04:29`."""
+        if moment is None:
+            return NA
+        try:
+            return datetime.fromtimestamp(moment, self.zone).strftime("%H:%M:%S")
+        except (OverflowError, OSError, ValueError):
+            return NA
+
+
+def phase(shot: StatusSnapshot | None) -> Phase:
+    """Which dashboard fits a snapshot."""
+    if shot is None:
+        return "connecting"
+    engine = shot.engine
+    if engine is None:
+        return "empty" if shot.model is None else "stopped"
+    match engine.state:
+        case "failed":
+            return "failed"
+        case "starting" | "loading":
+            return "loading"
+        case "ready" | "busy" | "stopping":
+            return "running"
+        case _:
+            return "stopped"
+
+
+def engine_mark(shot: StatusSnapshot | None, *, of: EngineRow | None = None) -> Span:
+    """The engine's state as glyph and word."""
+    engine = of or (shot.engine if shot else None)
+    if engine is not None:
+        return glyphs.mark("stopped" if engine.state == "absent" else engine.state)
+    if shot is None:
+        return glyphs.mark("connecting")
+    return Span(f"{glyphs.STOPPED} no model" if shot.model is None else f"{glyphs.STOPPED} stopped", "muted")
+
+
+def is_compact(width: int, height: int) -> bool:
+    """True when the short forms are used."""
+    return width < COMPACT_WIDTH or height < COMPACT_HEIGHT
+
+
+def is_tiny(width: int, height: int) -> bool:
+    """True when there is room for one message only."""
+    return width < MIN_WIDTH or height < MIN_HEIGHT
+
+
+def header(view: View, width: int, current: str = "dash") -> Line:
+    """Row 1: the screens, and the two facts that always matter: engine state and routing policy."""
+    name = () if width < COMPACT_WIDTH else (Span("appliance  ", "strong"),)
+    tabs = [
+        Span(f"[{s.key} {s.label}]", "strong") if s.id == current else Span(f"{s.key} {s.label}", "muted")
+        for s in SCREENS
+    ]
+    left = line(" ", *name, *joined([(tab,) for tab in tabs], "  "))
+    return between(left, (*_facts(view), Span(" ")), width)
+
+
+def _facts(view: View) -> Line:
+    if view.lost is not None:
+        return (Span(f"{glyphs.FAILED} daemon lost", "bad"),)
+    if view.snapshot is None:
+        return (glyphs.mark("connecting"),)
+    policy = (view.snapshot.policy or f"policy {NA}").replace("-", " ")
+    return joined([(engine_mark(view.snapshot),), (Span(policy),)])
+
+
+def notice(view: View, width: int) -> Line:
+    """The row above the footer: the one thing to know now; lost contact comes before anything else."""
+    text, tone = _notice(view)
+    return (Span(crop(f" {text}", width), tone),)
+
+
+def _notice(view: View) -> tuple[str, Literal["bad", "warn", "accent", "plain", "muted"]]:
+    if view.lost is not None:
+        since = ago(view.lost.since, view.now)
+        return (
+            f"{glyphs.FAILED} Lost contact with the appliance {since} ago, retrying. {view.lost.message}",
+            "bad",
+        )
+    if view.frozen:
+        return f"‖ Frozen at {view.clock(view.now)}. Space goes on.", "accent"
+    if view.working is not None:
+        return f"{glyphs.BUSY} {view.working} …", "accent"
+    if view.version is not None:
+        todo = "Restart it: appliance down, then appliance up"
+        return f"! The daemon has version {view.version}, this is another one. {todo}", "warn"
+    if view.events:
+        newest = view.events[0]
+        tone: Literal["bad", "plain"] = "bad" if newest.tone == "bad" else "plain"
+        return f"{glyphs.SELECTED} {view.clock(newest.at)}  {newest.text}", tone
+    notes = view.snapshot.notes if view.snapshot else ()
+    if notes:
+        more = f"  ({len(notes)} notes, n lists them)" if len(notes) > 1 else "  (n for more)"
+        return f"! {notes[0].detail or notes[0].code}{more}", "warn"
+    return "", "muted"
+
+
+def labels(view: View) -> Sequence[tuple[Action, str]]:
+    """The footer's actions with the word that fits now; those that can't be used now are left out."""
+    stopped = view.phase in ("stopped", "failed", "empty", "connecting")
+    words = {
+        "engine.toggle": "Start" if stopped else "Stop",
+        "display.freeze": "Go on" if view.frozen else "Freeze",
+    }
+    return [(a, words.get(a.id, a.label)) for a in ACTIONS if a.in_footer and is_possible(a, view)]
+
+
+def is_possible(action: Action, view: View) -> bool:
+    """False when an action needs something that is not there: the daemon, a model."""
+    if action.needs_daemon and (view.lost is not None or view.snapshot is None):
+        return False
+    return action.id not in ("engine.toggle", "engine.restart") or view.phase != "empty"
+
+
+def footer(view: View, width: int) -> Line:
+    """The last row: what can be done here at the left, what can be done everywhere at the right."""
+    here: list[Span] = []
+    everywhere: list[Span] = []
+    for action, word in labels(view):
+        spans = everywhere if action.scope == "app" else here
+        spans.extend((Span(f" {action.key_word}", "accent"), Span(f" {word} ")))
+    right = tuple(everywhere)
+    while here and width_of(tuple(here)) + width_of(right) > width:
+        del here[-2:]
+    return between(tuple(here), right, width)
+
+
+def tiny(view: View, width: int, height: int) -> str:
+    """What stands in a terminal that is too small."""
+    return f"needs {MIN_WIDTH}x{MIN_HEIGHT}, have {width}x{height} · {_facts(view)[0].text}"
+
+
+def farewell(view: View) -> str:
+    """The line that stays in the terminal after the UI was left."""
+    if view.lost is not None or view.snapshot is None:
+        return "The appliance daemon does not answer. Start it with: appliance up"
+    url = view.snapshot.gateway_url or view.snapshot.daemon.url
+    where = f" at {url}" if url else ""
+    return f"The appliance keeps serving{where}. Stop it with: appliance down"
+
+
+def wall_clock() -> float:
+    """Unix time; tests give the app another clock."""
+    return time.time()

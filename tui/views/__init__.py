@@ -1,0 +1,1 @@
+"""The dashboard's panels as pure functions: a `View` and a width in, a `PanelView` out."""

@@ -1,0 +1,59 @@
+"""Boxes over a screen: help, the list of notices, and questions. Escape always closes them."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from tui.lines import Line, Span, line
+from tui.widgets.content import content_of
+
+
+class Overlay(ModalScreen[bool]):
+    """Lines in a box. Closes with False on escape, `q` and the key that opened it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,question_mark,n", "close", "Close", show=False),
+        Binding("up,k", "move(-1)", show=False),
+        Binding("down,j", "move(1)", show=False),
+        Binding("pageup", "move(-10)", show=False),
+        Binding("pagedown,space", "move(10)", show=False),
+    ]
+
+    def __init__(self, title: str, lines: tuple[Line, ...], *, ascii_only: bool) -> None:
+        super().__init__()
+        self._title = title
+        self._lines = lines
+        self._ascii_only = ascii_only
+
+    def compose(self) -> ComposeResult:
+        lines = (line(Span(self._title, "strong")), (), *self._lines)
+        with VerticalScroll(id="box", can_focus=False):
+            yield Static(content_of(lines, ascii_only=self._ascii_only), markup=False)
+
+    def action_close(self) -> None:
+        """Back to the screen below."""
+        self.dismiss(False)
+
+    def action_move(self, rows: int) -> None:
+        """Scroll."""
+        self.query_one("#box", VerticalScroll).scroll_relative(y=rows, animate=False)
+
+
+class Question(Overlay):
+    """A yes-or-no question; `y` or enter is yes, everything else no."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("y,enter", "agree", "Yes", show=False)]
+
+    def __init__(self, title: str, detail: str, *, ascii_only: bool) -> None:
+        keys = line(Span("y", "accent"), "  yes     ", Span("n", "accent"), "  no")
+        super().__init__(title, (line(detail), (), keys), ascii_only=ascii_only)
+
+    def action_agree(self) -> None:
+        """Yes."""
+        self.dismiss(True)
