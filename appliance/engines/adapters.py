@@ -1,0 +1,154 @@
+"""How each kind of engine is told what to serve: argv, environment and, for our children, a spec on stdin.
+
+The key never stands on a command line. Context, layers and "fit off" always go together: with layers set and
+the context left open, llama.cpp may quietly shorten the context.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.engines.discovery import CHILDREN, ask
+from appliance.engines.environment import child_environment
+from appliance.engines.values import Build, EngineKind, Launch
+from appliance.errors import EngineFailed
+from appliance.planning import Plan
+
+_OPTIONAL = {"--no-ui": "--no-webui", "--cors-origins": None, "--metrics": None, "--no-warmup": None}
+"""Flags that a build may not know, and the older name of each."""
+_FLAG = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Where the engine shall answer."""
+
+    host: str
+    """A path that ends in `.sock`, or 127.0.0.1."""
+    port: int
+    """0 with a socket."""
+
+    @property
+    def socket(self) -> str | None:
+        return self.host if self.port == 0 else None
+
+    @property
+    def base_url(self) -> str:
+        return "http://engine" if self.port == 0 else f"http://{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What is started."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    stdin: bytes | None
+    """The spec for our own children."""
+
+
+def slots_of(kind: EngineKind, plan: Plan) -> int:
+    """llama-cpp-python's server answers one request at a time, whatever the plan says."""
+    return 1 if kind == "llama-cpp-python" else plan.parallel
+
+
+async def command(
+    build: Build,
+    launch: Launch,
+    listen: Listen,
+    *,
+    key: str,
+    marker: str,
+    fit: bool = False,
+    warmup: bool = True,
+) -> Command:
+    """The start of `build` for `launch`. `fit` is for measuring only. Raises EngineFailed."""
+    python = build.kind != "llama-server"
+    env = child_environment(key=key, marker=marker, python=python)
+    if python:
+        name = "xllamacpp_child.py" if build.kind == "xllamacpp" else "llama_cpp_child.py"
+        spec = json.dumps(_spec(build.kind, launch, listen, fit=fit, warmup=warmup)).encode()
+        return Command((sys.executable, "-P", str(CHILDREN / name)), env, spec)
+    if build.path is None:
+        raise EngineFailed("The llama-server has no path.", hint="Set engine.llama_server.")
+    known = await _known_flags(build.path)
+    return Command((build.path, *_flags(launch, listen, known, fit=fit, warmup=warmup)), env, None)
+
+
+def _spec(kind: EngineKind, launch: Launch, listen: Listen, *, fit: bool, warmup: bool) -> dict[str, Any]:
+    plan, slots = launch.plan, slots_of(kind, launch.plan)
+    return {
+        "model": str(launch.model_path),
+        "alias": launch.model_id,
+        "host": listen.host,
+        "port": listen.port,
+        "ctx": plan.ctx * slots,
+        "parallel": slots,
+        "gpu_layers": plan.gpu_layers,
+        "kv_type": plan.kv_type,
+        "flash_attn": plan.flash_attn,
+        "threads": plan.threads or 0,
+        "n_ubatch": plan.n_ubatch,
+        "embedding": launch.embedding,
+        "fit": fit,
+        "warmup": warmup,
+    }
+
+
+def _flags(
+    launch: Launch, listen: Listen, known: frozenset[str], *, fit: bool, warmup: bool
+) -> tuple[str, ...]:
+    flags = ["-m", str(launch.model_path), "-a", launch.model_id, "--host", listen.host]
+    if listen.port:
+        flags += ["--port", str(listen.port)]
+    flags += _with_fit(launch.plan.flags, fit)
+    flags += ["-lv", "4"]  # load and buffer lines; 5 would log prompts
+    flags += [*_optional("--metrics", known), *_optional("--no-ui", known)]
+    if cors := _optional("--cors-origins", known):
+        flags += [*cors, "localhost"]
+    if not warmup:
+        flags += _optional("--no-warmup", known)
+    if launch.embedding:
+        flags += ["--embeddings", "--pooling", "mean"]
+    return tuple(flags)
+
+
+def _with_fit(planned: Sequence[str], fit: bool) -> list[str]:
+    """The plan's flags with `-fit` forced to one value."""
+    flags = list(planned)
+    if "-fit" in flags:
+        flags[flags.index("-fit") + 1] = "on" if fit else "off"
+        return flags
+    return [*flags, "-fit", "on" if fit else "off"]
+
+
+def _optional(flag: str, known: frozenset[str]) -> list[str]:
+    older = _OPTIONAL[flag]
+    if flag in known or not known:
+        return [flag]
+    return [older] if older is not None and older in known else []
+
+
+_help: dict[tuple[str, int], frozenset[str]] = {}
+
+
+async def _known_flags(path: str) -> frozenset[str]:
+    """The flags that `--help` names; asked once per file. Empty when it did not answer: pass all then."""
+    try:
+        stamp = path, os.stat(path).st_mtime_ns
+        if stamp not in _help:
+            _, text = await ask([path, "--help"])
+            _help[stamp] = frozenset(_FLAG.findall(text))
+    except OSError as error:
+        raise EngineFailed(
+            f"{path} can't be started.",
+            cause=error.strerror,
+            hint="`appliance engines list` shows the engines that can.",
+        ) from None
+    return _help[stamp]

@@ -1,0 +1,1 @@
+"""Scripts that run as processes of their own, by path: they import nothing of this product."""

@@ -1,0 +1,94 @@
+"""The OpenAI server of `llama-cpp-python`, with its key from the environment instead of argv.
+
+Reads one JSON object from stdin (see `appliance.engines.adapters`). It has no parallel slots: requests wait
+for each other, and `interrupt_requests` must be off, or a second request would cut a running stream.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+_INFO, _CONTINUED = 2, 5
+"""ggml.h, enum ggml_log_level."""
+
+
+def _log_from_info_up(llama_cpp: Any) -> Any:
+    """Send llama.cpp's lines to stderr, without the debug ones: a hundred for each graph that is built."""
+    state = {"shown": True}
+
+    @llama_cpp.llama_log_callback
+    def callback(level: int, text: bytes, _: Any) -> None:
+        if level != _CONTINUED:
+            state["shown"] = level >= _INFO or level == 0
+        if state["shown"]:
+            sys.stderr.buffer.write(text)
+            sys.stderr.buffer.flush()
+
+    llama_cpp.llama_log_set(callback, None)
+    return callback
+
+
+def _pool_embeddings(llama_cpp: Any) -> None:
+    """Its server has no setting for pooling: a chat model would answer one vector per token, and unscaled."""
+
+    class Pooled(llama_cpp.Llama):  # type: ignore[misc]
+        def __init__(self, *args: Any, **settings: Any) -> None:
+            super().__init__(*args, pooling_type=llama_cpp.LLAMA_POOLING_TYPE_MEAN, **settings)
+
+        def embed(self, *args: Any, **settings: Any) -> Any:
+            return super().embed(*args, **(settings | {"normalize": True}))
+
+    llama_cpp.Llama = Pooled
+
+
+def main() -> int:
+    spec: dict[str, Any] = json.load(sys.stdin)
+    key = os.environ.pop("LLAMA_API_KEY", "")
+    import llama_cpp
+    import uvicorn
+    from llama_cpp.server.app import create_app
+    from llama_cpp.server.settings import ModelSettings, ServerSettings
+
+    quiet = _log_from_info_up(llama_cpp)  # noqa: F841 - llama.cpp calls it as long as this frame lives
+    if spec["embedding"]:
+        _pool_embeddings(llama_cpp)
+    cache_type = getattr(llama_cpp, "GGML_TYPE_" + spec["kv_type"].upper())
+    model = {
+        "model": spec["model"],
+        "model_alias": spec["alias"],
+        "n_ctx": spec["ctx"],
+        "n_gpu_layers": spec["gpu_layers"],
+        "type_k": cache_type,
+        "type_v": cache_type,
+        "flash_attn": True,  # as `auto` chooses in llama-server; it has no auto of its own
+        "embedding": spec["embedding"],
+        "logits_all": False,  # else one logit row per token of the context: n_vocab * n_ctx * 4 bytes
+        "use_mlock": False,
+        "verbose": True,  # its load lines are what the supervisor reads
+    }
+    if spec["threads"]:
+        model["n_threads"] = model["n_threads_batch"] = spec["threads"]
+    if spec["n_ubatch"]:
+        model["n_ubatch"] = spec["n_ubatch"]
+        model["n_batch"] = max(512, spec["n_ubatch"])
+    server = {"host": spec["host"], "port": spec["port"], "api_key": key, "interrupt_requests": False}
+    try:
+        app = create_app(
+            server_settings=ServerSettings.model_validate(server),
+            model_settings=[ModelSettings.model_validate(model)],
+        )
+    except (ValueError, RuntimeError, AssertionError) as error:
+        sys.stderr.write(f"llama-cpp-python: {error}\n")
+        return 1
+    where: dict[str, Any] = {"host": spec["host"], "port": spec["port"]}
+    if spec["host"].endswith(".sock"):
+        where = {"uds": spec["host"]}
+    uvicorn.run(app, log_level="warning", access_log=False, timeout_graceful_shutdown=3, **where)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

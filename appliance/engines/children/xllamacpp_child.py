@@ -1,0 +1,74 @@
+"""llama.cpp's own server inside a Python process, by the `xllamacpp` package.
+
+Reads one JSON object from stdin (see `appliance.engines.adapters`), the key from LLAMA_API_KEY: the package
+ignores that variable, so it is copied into the settings here. Ends on SIGTERM; before the model is loaded,
+SIGTERM ends it at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from typing import Any
+
+
+def parameters(spec: dict[str, Any], key: str) -> Any:
+    """The package's defaults are open ones (any origin, UI, fit on): each is set here."""
+    import xllamacpp as x
+
+    params = x.CommonParams()
+    params.model.path = spec["model"]
+    params.model_alias = {spec["alias"]}
+    params.hostnames = [spec["host"]]
+    params.port = spec["port"]
+    params.api_keys = [key]
+    params.cors_origins = "localhost"
+    params.ui = False
+    params.endpoint_metrics = True
+    params.verbosity = 4  # load and buffer lines; 5 would log prompts
+    params.n_ctx = spec["ctx"]
+    params.n_parallel = spec["parallel"]
+    params.n_gpu_layers = spec["gpu_layers"]
+    params.fit_params = spec["fit"]
+    params.warmup = spec["warmup"]
+    cache_type = getattr(x.ggml_type, "GGML_TYPE_" + spec["kv_type"].upper())
+    params.cache_type_k = params.cache_type_v = cache_type
+    flash = "ENABLED" if spec["flash_attn"] == "on" else "AUTO"
+    params.flash_attn_type = getattr(x.llama_flash_attn_type, "LLAMA_FLASH_ATTN_TYPE_" + flash)
+    if spec["threads"]:
+        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = spec["threads"]
+    if spec["n_ubatch"]:
+        params.n_ubatch = spec["n_ubatch"]
+        params.n_batch = max(params.n_batch, spec["n_ubatch"])
+    if spec["embedding"]:
+        params.embedding = True
+        params.pooling_type = x.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
+    return params
+
+
+def main() -> int:
+    spec = json.load(sys.stdin)
+    import xllamacpp as x
+
+    try:
+        server = x.Server(parameters(spec, os.environ.pop("LLAMA_API_KEY", "")))
+    except RuntimeError as error:  # the log above has the reason
+        sys.stderr.write(f"xllamacpp: {error}\n")
+        return 1
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    ended.wait()
+    late = threading.Timer(3.0, os._exit, (0,))  # a running batch may hold the server's own end back
+    late.daemon = True
+    late.start()
+    del server
+    sys.stderr.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

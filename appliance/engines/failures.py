@@ -1,0 +1,162 @@
+"""From an engine's last words and exit code to a cause and a next step.
+
+The texts are llama.cpp's own (server and ggml backends); the more exact one wins over the general one.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from dataclasses import dataclass
+
+_LESS_MEMORY = (
+    "Close what else uses the memory, or start with fewer layers (--gpu-layers), a smaller --ctx, "
+    "or fewer slots (--parallel)."
+)
+_OTHER_BUILD = (
+    "Use another engine (--engine xllamacpp), or a build made for this machine's processor and driver."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """Why, what to do, and how exact that is (a higher weight wins)."""
+
+    cause: str
+    hint: str
+    weight: int = 1
+
+
+_TEXTS: tuple[tuple[re.Pattern[str], Explained], ...] = tuple(
+    (re.compile(pattern), explained)
+    for pattern, explained in (
+        (
+            r"failed to allocate buffer for kv cache|failed to allocate .*KV",
+            Explained("There is not enough memory for the KV cache.", _LESS_MEMORY, 4),
+        ),
+        (
+            r"failed to allocate compute (pp )?buffers",
+            Explained("There is not enough memory for the compute buffers.", _LESS_MEMORY, 4),
+        ),
+        (
+            r"unable to allocate \S+ buffer|cudaMalloc failed: out of memory|CUDA error: out of memory"
+            r"|ErrorOutOfDeviceMemory|Device memory allocation of size \d+ failed"
+            r"|kIOGPUCommandBufferCallbackErrorOutOfMemory|Insufficient Memory",
+            Explained("The GPU ran out of memory.", _LESS_MEMORY, 5),
+        ),
+        (
+            r"ErrorDeviceLost|device lost on",
+            Explained(
+                "The GPU driver lost the device.",
+                "Start again; when it comes back, run with --gpu-layers 0 and look at the system log.",
+                5,
+            ),
+        ),
+        (
+            r"data is not within the file bounds|file is truncated|unexpectedly reached end of file",
+            Explained(
+                "The model file is cut short or damaged.", "Run `appliance models verify` on it.", 5
+            ),
+        ),
+        (
+            r"invalid magic characters|bad GGUF magic|failed to read (magic|header)|not a GGUF",
+            Explained("The file is not a GGUF model.", "Run `appliance models verify` on it.", 5),
+        ),
+        (
+            r"unknown model architecture: '([^']*)'",
+            Explained(
+                "This engine does not know the model's architecture.",
+                "Use a newer engine: `appliance engines list` shows the builds here.",
+                5,
+            ),
+        ),
+        (
+            r"couldn't bind HTTP server socket|address already in use",
+            Explained("The engine could not open its socket.", "Start again.", 4),
+        ),
+        (
+            r"failed to open GGUF file|No such file or directory",
+            Explained("The model file can't be opened.", "`appliance models list` shows what is here.", 3),
+        ),
+        (
+            r"unknown argument|invalid argument|error while handling argument",
+            Explained("The engine does not know one of our flags.", _OTHER_BUILD, 4),
+        ),
+        (
+            r"launcher: cannot start|error while loading shared libraries|Library not loaded"
+            r"|ModuleNotFoundError",
+            Explained(
+                "The engine's program can't be started here.",
+                "`appliance engines list` shows which engines do.",
+                4,
+            ),
+        ),
+        (
+            r"failed to create_context with model|failed to create context",
+            Explained("The engine could not create its context.", _LESS_MEMORY, 2),
+        ),
+        (
+            r"failed to load model|exiting due to model loading error|Failed to load model",
+            Explained("The engine could not load the model.", "Run `appliance models verify` on it.", 1),
+        ),
+    )
+)  # fmt: skip
+
+
+def explain_line(line: str) -> Explained | None:
+    """The meaning of a line that announces a failure; None for any other line."""
+    return next((explained for pattern, explained in _TEXTS if pattern.search(line)), None)
+
+
+_CODES: dict[int, Explained] = {
+    1: Explained("It refused its settings or could not load the model.", "Its last lines say more.", 0),
+    125: Explained("Its daemon was gone before it started.", "Start again.", 3),
+    126: Explained(
+        "The engine's program can't be started here.", "`appliance engines list` shows which engines do.", 3
+    ),
+    -signal.SIGABRT: Explained(
+        "It gave up by itself (abort), often after a failed GPU call.", _LESS_MEMORY, 1
+    ),
+    -signal.SIGKILL: Explained(
+        "It was killed, most often by the system because memory ran out.",
+        "Close other programs, or choose a smaller model, --ctx or quant.",
+        1,
+    ),
+    -signal.SIGSEGV: Explained(
+        "It crashed (segmentation fault); a build for another processor does that.", _OTHER_BUILD, 1
+    ),
+    -signal.SIGILL: Explained(
+        "This build needs processor instructions that this machine lacks.", _OTHER_BUILD, 6
+    ),
+    -signal.SIGBUS: Explained(
+        "It read a file that became shorter, or memory that is gone.",
+        "Run `appliance models verify` on the model.",
+        1,
+    ),
+}  # fmt: skip
+_UNKNOWN = Explained("It ended by itself.", "Its last lines say more.", 0)
+_WINDOWS_CODES = {
+    0xC0000409: -signal.SIGABRT,
+    0xC0000374: -signal.SIGABRT,
+    0xC0000005: -signal.SIGSEGV,
+    0xC000001D: -signal.SIGILL,
+}
+
+
+def exit_text(code: int | None) -> str:
+    """`exit code 1`, or `signal 9 (SIGKILL)`."""
+    if code is None:
+        return "no exit code"
+    if code < 0:
+        try:
+            return f"signal {-code} ({signal.Signals(-code).name})"
+        except ValueError:
+            return f"signal {-code}"
+    return f"exit code {code}"
+
+
+def explain(code: int | None, said: Explained | None) -> Explained:
+    """Cause and hint from the exit code and the log; the more exact of the two."""
+    number = code if code is None or code < 128 else _WINDOWS_CODES.get(code, 128 - code)
+    by_code = _UNKNOWN if number is None else _CODES.get(number, _UNKNOWN)
+    return said if said is not None and said.weight >= by_code.weight else by_code

@@ -1,0 +1,105 @@
+"""What an engine's log says about its load, by the lines of llama.cpp at verbosity 4.
+
+Two traps, both measured: with fit on a dry run prints the buffer lines first with 0.00 MiB, and with
+`-dev none` the line `offloaded 12/31 layers to GPU` is printed although nothing is on a device. So buffers
+are counted anew with each load pass, and layers count only when a device holds a model buffer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from appliance.engines.failures import Explained, explain_line
+from appliance.planning import MeasuredRow
+from appliance.units import MIB
+
+_OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
+_BUFFER = re.compile(r"([\w.-]+)\s+(model|KV|RS|compute|output) buffer size\s*=\s*([\d.]+) MiB")
+_SLOTS = re.compile(r"n_slots = (\d+), n_ctx_slot = (\d+), kv_unified = '(\w+)'")
+_CONTEXT = re.compile(r"llama_context: n_ctx\s+= (\d+)")
+_ROW = re.compile(r"common_memory_breakdown_print: \|\s+- (\w+)[^|]*\|.*?\d+ =\s*(\d+) \+\s*(\d+) \+\s*(\d+)")
+_HOST_NAMES = ("CPU", "Host", "AMX", "BLAS")
+
+
+def on_host(buffer: str) -> bool:
+    """True for a buffer in RAM: `CPU`, `CPU_Mapped`, `CPU_REPACK`, `AMX`, `Vulkan_Host`."""
+    return buffer.startswith(_HOST_NAMES) or buffer.endswith("_Host")
+
+
+@dataclass(slots=True)
+class LoadReader:
+    """Reads one process's lines in order. Not locked: one writer, and readers take whole values."""
+
+    layers: tuple[int, int] | None = None
+    """(offloaded, all) as the log says it."""
+    slots: int | None = None
+    ctx_slot: int | None = None
+    unified: bool | None = None
+    n_ctx: int | None = None
+    failure: Explained | None = None
+    rows: dict[str, MeasuredRow] = field(default_factory=dict)
+    """The dry run's memory table, by device name and `Host`."""
+    table_done: bool = False
+    _model: dict[str, float] = field(default_factory=dict)
+    _context: dict[tuple[str, str], float] = field(default_factory=dict)
+    _in_table: bool = False
+
+    def feed(self, line: str) -> None:
+        """Take one cleaned line."""
+        self._table(line)
+        if "load_tensors: loading model tensors" in line:
+            self._model = {}
+        elif "llama_context: constructing" in line:
+            self._context = {}
+        elif match := _BUFFER.search(line):
+            self._buffer(match[1], match[2].lower(), float(match[3]))
+        elif match := _OFFLOADED.search(line):
+            self.layers = int(match[1]), int(match[2])
+        elif match := _SLOTS.search(line):
+            self.slots, self.ctx_slot, self.unified = int(match[1]), int(match[2]), match[3] == "true"
+        elif match := _CONTEXT.search(line):
+            self.n_ctx = int(match[1])
+        elif (found := explain_line(line)) is not None and (
+            self.failure is None or found.weight >= self.failure.weight
+        ):
+            self.failure = found
+
+    @property
+    def gpu_layers(self) -> int:
+        """Layers that really are on a device. A CPU build prints no line: 0."""
+        on_device = any(size > 0 for name, size in self._model.items() if not on_host(name))
+        return self.layers[0] if self.layers is not None and on_device else 0
+
+    @property
+    def buffers(self) -> Mapping[str, Mapping[str, float]]:
+        """MiB by buffer name and purpose (`model kv rs compute output`)."""
+        found: dict[str, dict[str, float]] = {}
+        for name, size in list(self._model.items()):
+            found.setdefault(name, {})["model"] = size
+        for (name, purpose), size in list(self._context.items()):
+            found.setdefault(name, {})[purpose] = size
+        return MappingProxyType({name: MappingProxyType(sizes) for name, sizes in found.items()})
+
+    def _buffer(self, name: str, purpose: str, size: float) -> None:
+        if purpose == "model":
+            self._model[name] = self._model.get(name, 0.0) + size  # one line per file of a split set
+        elif purpose == "compute":
+            self._context[name, purpose] = size  # reserved again: the last one holds
+        else:
+            key = name, purpose
+            self._context[key] = self._context.get(key, 0.0) + size  # one per cache: sliding window, full
+
+    def _table(self, line: str) -> None:
+        if match := _ROW.search(line):
+            self._in_table = True
+            name = "Host" if on_host(match[1]) else match[1]
+            before = self.rows.get(name, MeasuredRow(0, 0, 0))
+            model, context, compute = (int(match[n]) * MIB for n in (2, 3, 4))
+            self.rows[name] = MeasuredRow(
+                before.model + model, before.context + context, before.compute + compute
+            )
+        elif self._in_table and "common_memory_breakdown_print" not in line:
+            self.table_done = True

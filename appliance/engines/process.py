@@ -1,0 +1,205 @@
+"""One child process: started so that it can't outlive us, identified so that the wrong one is never ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from appliance.engines.adapters import Command
+from appliance.engines.discovery import CHILDREN
+from appliance.engines.environment import MARKER
+from appliance.engines.logs import LogFile, LogPump, LogRing
+
+SWEEP_S = 2.0
+
+
+@dataclass(slots=True)
+class Child:
+    """A started engine. `wait` and `end` may be called by its one owner only."""
+
+    process: asyncio.subprocess.Process
+    marker: str
+    pump: LogPump
+    started: float | None
+    """Start time as `psutil` gives it: with the pid it names one process for ever."""
+    _lifeline: int | None = None
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    async def wait(self) -> int:
+        """The exit code (negative: a signal), once the last line of its log is read, too."""
+        code = await self.process.wait()
+        await asyncio.to_thread(self.pump.join, 2.0)
+        return code
+
+    async def end(self, timeout_s: float) -> int:
+        """SIGTERM, SIGKILL after `timeout_s`, then whatever it left behind in its session."""
+        if self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.terminate()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.process.wait()
+        except TimeoutError:
+            self.kill()
+        code = await self.process.wait()
+        await asyncio.to_thread(self.clear_up)
+        return code
+
+    def kill(self) -> None:
+        """SIGKILL. Of no effect when it has ended."""
+        if self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
+
+    def clear_up(self) -> None:
+        """End children that the engine left behind, and close the lifeline."""
+        _end_session(self.pid, self.marker)
+        self.pump.join(2.0)
+        if self._lifeline is not None:
+            os.close(self._lifeline)
+            self._lifeline = None
+
+    def activity(self) -> tuple[float, int]:
+        """(CPU seconds, bytes read): both grow while it works. (0, 0) when it can't be read."""
+        try:
+            process = psutil.Process(self.pid)
+            times = process.cpu_times()
+            read = process.io_counters().read_bytes if hasattr(process, "io_counters") else 0
+        except (psutil.Error, OSError):
+            return 0.0, 0
+        return times.user + times.system, read
+
+
+async def spawn(
+    command: Command,
+    *,
+    marker: str,
+    ring: LogRing,
+    on_line: Callable[[str], None],
+    secret: str = "",
+    file: LogFile | None = None,
+) -> Child:
+    """Start `command` in a session of its own, its output pumped into `ring` by a thread.
+
+    Raises OSError when not even the launcher can be started; an engine that can't be shows as exit code 126.
+    """
+    out_read, out_write = os.pipe()
+    lifeline_read, lifeline = (None, None) if _parent_death_signal() else os.pipe()
+    stdin = _filled_pipe(command.stdin)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *_launcher(lifeline_read),
+            *command.argv,
+            stdin=asyncio.subprocess.DEVNULL if stdin is None else stdin,
+            stdout=out_write,
+            stderr=out_write,
+            env=command.env,
+            start_new_session=True,
+            pass_fds=() if lifeline_read is None else (lifeline_read,),
+        )
+    except BaseException:
+        os.close(out_read)
+        if lifeline is not None:
+            os.close(lifeline)
+        raise
+    finally:
+        for fd in (out_write, stdin, lifeline_read):
+            if fd is not None:
+                os.close(fd)
+    pump = LogPump(out_read, ring, file, on_line, secret)
+    pump.start()
+    return Child(process, marker, pump, start_time(process.pid), lifeline)
+
+
+def _parent_death_signal() -> bool:
+    """Linux only, and it fires when the spawning *thread* ends: so only from the main one."""
+    return sys.platform == "linux" and threading.current_thread() is threading.main_thread()
+
+
+def _launcher(lifeline: int | None) -> tuple[str, ...]:
+    # -S, -I: nothing but the standard library, so that it costs a few milliseconds.
+    script = (sys.executable, "-I", "-S", str(CHILDREN / "launcher.py"), "--parent", str(os.getpid()))
+    return (*script, "--") if lifeline is None else (*script, "--lifeline", str(lifeline), "--")
+
+
+def _filled_pipe(data: bytes | None) -> int | None:
+    """The read end of a pipe that already holds `data` and is closed behind it."""
+    if data is None:
+        return None
+    read, write = os.pipe()
+    with os.fdopen(write, "wb") as pipe:
+        pipe.write(data)  # a spec is far smaller than the pipe's 64 KiB
+    return read
+
+
+def start_time(pid: int) -> float | None:
+    """When `pid` was started; None when it is gone."""
+    try:
+        return psutil.Process(pid).create_time()
+    except psutil.Error:
+        return None
+
+
+def is_same(pid: int, started: float, marker: str) -> bool:
+    """True when `pid` is still the process that was started then, with that marker. A reused pid never is."""
+    try:
+        process = psutil.Process(pid)
+        if abs(process.create_time() - started) > 2.0:  # the clock may have been set meanwhile
+            return False
+        return process.environ().get(MARKER) == marker
+    except (psutil.Error, OSError):
+        return False
+
+
+def _end_session(leader: int, marker: str) -> None:
+    """Kill what still runs in the engine's session and carries its marker."""
+    if sys.platform == "win32":
+        return
+    left = [process for process in psutil.process_iter() if _belongs(process, leader, marker)]
+    for process in left:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(left, timeout=SWEEP_S)
+
+
+def _belongs(process: psutil.Process, leader: int, marker: str) -> bool:
+    try:
+        if process.pid == leader or os.getsid(process.pid) != leader:
+            return False
+        return process.environ().get(MARKER) == marker
+    except (psutil.Error, OSError):
+        return False
+
+
+def end_stranger(pid: int, started: float, marker: str, timeout_s: float = 5.0) -> bool:
+    """End an engine that a dead daemon left, if it still is that one. True when it was ended."""
+    if not is_same(pid, started, marker):
+        return False
+    process = psutil.Process(pid)
+    with contextlib.suppress(psutil.Error):
+        process.send_signal(signal.SIGTERM)
+        _, alive = psutil.wait_procs([process], timeout=timeout_s)
+        for stubborn in alive:
+            stubborn.kill()
+        psutil.wait_procs(alive, timeout=timeout_s)
+    _end_session(pid, marker)
+    return True
+
+
+def unlink(path: Path | str | None) -> None:
+    """Remove a file that may be gone already."""
+    if path is not None:
+        with contextlib.suppress(OSError):
+            os.unlink(path)

@@ -1,0 +1,107 @@
+"""The values that leave this room. All frozen; `None` means unknown.
+
+`appliance.planning` is the room below: a plan goes in, what the engine really did comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from appliance.planning import DeviceMemory, Plan
+
+EngineKind = Literal["llama-server", "xllamacpp", "llama-cpp-python"]
+
+EngineState = Literal["absent", "starting", "loading", "ready", "busy", "stopping", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """One engine found on this machine."""
+
+    kind: EngineKind
+    path: str | None
+    """The executable, or None for a Python package of our own environment."""
+    version: str | None
+    build: str
+    """For people: `xllamacpp 2026.10.11549`."""
+    devices: tuple[DeviceMemory, ...] = ()
+    """What it can offload to, software devices included; the CPU is not one of them."""
+    sees_gpu: bool = False
+    """True when a device is not made of the CPU (llvmpipe, lavapipe, SwiftShader)."""
+    note: str | None = None
+    """What a person should know: it does not start, it is old, it can't be dated."""
+    usable: bool = True
+    """False when it is here but did not answer; it is listed and never chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The build that is used, and the sentence that says why."""
+
+    build: Build
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What one engine is asked to serve."""
+
+    model_id: str
+    model_path: Path
+    plan: Plan
+    embedding: bool = False
+    """Serve `/v1/embeddings` too (mean pooling)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a ready engine answers. Never shown: it holds the key."""
+
+    base_url: str
+    """`http://engine` over a Unix socket, else `http://127.0.0.1:PORT`."""
+    socket: str | None
+    key: str = field(repr=False)
+    generation: int = 1
+    """Grows with each start, so that a client can tell that the process behind is another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One cleaned line of an engine's log. `seq` grows without gaps over restarts."""
+
+    seq: int
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSnapshot:
+    """One engine as others see it."""
+
+    id: str
+    model: str
+    kind: EngineKind
+    build: str
+    pid: int | None
+    state: EngineState
+    gpu_layers: int | None
+    """Read back from the log, output head included; None until loaded."""
+    n_layer: int | None
+    ctx: int | None
+    """Tokens per slot, read back."""
+    parallel: int | None
+    """Slots, read back."""
+    slots_busy: int
+    tokens_per_second: float | None
+    restarts: int
+    started_at: float | None
+    """Unix seconds."""
+    ready_at: float | None
+    error: str | None
+    hint: str | None
+    last_lines: tuple[str, ...]
+    log_file: str | None
+    buffers: Mapping[str, Mapping[str, float]]
+    """MiB as the log says, by buffer and purpose: `{"Vulkan0": {"model": 51.94, "kv": 16.5}}`."""
