@@ -1,0 +1,41 @@
+"""From a header and a machine to a plan: layers per device, context, slots, KV type, bytes, and why.
+
+Pure: no I/O, no clock. The whole interface of this room is what is exported here.
+"""
+
+from __future__ import annotations
+
+from appliance.planning.cache import Load, kv_bytes, kv_layer_bytes, state_bytes
+from appliance.planning.compute import Era, cpu_compute, era_of, gpu_compute, host_compute
+from appliance.planning.measured import apply_measurement
+from appliance.planning.plan import make_plan
+from appliance.planning.values import (
+    DeviceMemory,
+    HostMemory,
+    MeasuredRow,
+    MemoryPlan,
+    Plan,
+    PlanRequest,
+    Reason,
+)
+
+__all__ = [
+    "DeviceMemory",
+    "Era",
+    "HostMemory",
+    "Load",
+    "MeasuredRow",
+    "MemoryPlan",
+    "Plan",
+    "PlanRequest",
+    "Reason",
+    "apply_measurement",
+    "cpu_compute",
+    "era_of",
+    "gpu_compute",
+    "host_compute",
+    "kv_bytes",
+    "kv_layer_bytes",
+    "make_plan",
+    "state_bytes",
+]

@@ -1,0 +1,106 @@
+"""The compute buffer by closed form.
+
+The engine allocates the peak of its worst graph: a maximum over stages plus the attention masks, which stay
+live. The forms were fitted on printed buffer lines of public logs and checked on others; on one GPU with
+everything offloaded they hit within a few percent. With part of the model in RAM they are bounds, and the
+engine's own measurement replaces them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from appliance.gguf import ModelShape
+from appliance.planning.cache import Load, window_cells
+
+Era = Literal["new", "middle", "old"]
+"""`new`: from about June 2026 (16-bit masks, few outputs); `middle` and `old` before."""
+
+_FIRST_NEW_BUILD = 9_496
+_FIRST_MIDDLE_BUILD = 7_342
+
+
+def era_of(engine_build: str) -> Era:
+    """The era of a build from its text; new when it names no number, since older builds are not run."""
+    match = re.search(r"\bb(\d{4,5})\b", engine_build)
+    if match is None or int(match[1]) >= _FIRST_NEW_BUILD:
+        return "new"
+    return "middle" if int(match[1]) >= _FIRST_MIDDLE_BUILD else "old"
+
+
+def mask_cells(shape: ModelShape, load: Load) -> int:
+    """Cells of all masks: one mask for each kind of cache."""
+    full = any(c and not s for c, s in zip(shape.cache_layers, shape.swa_layers, strict=True))
+    windowed = any(c and s for c, s in zip(shape.cache_layers, shape.swa_layers, strict=True))
+    window = window_cells(shape, load) if windowed else 0
+    return (load.ctx if full else 0) + window
+
+
+def live_floats(shape: ModelShape) -> int:
+    """Floats per token that are live at the peak of the graph (S in the notes of the formula)."""
+    e, ff = shape.n_embd, max(shape.n_ff, default=0)
+    candidates = [3 * ff + 2 * e] if ff else [2 * e]
+    if shape.n_expert:
+        used, expert = shape.n_expert_used, shape.n_ff_exp
+        candidates = [2 * used * e + 2 * e, 3 * used * expert + used * e + 4 * e]
+    if shape.ssm_inner:
+        candidates[0] += 0 if shape.n_expert else shape.ssm_inner
+        candidates.append(7 * e + 5 * shape.ssm_inner)
+    total = max(candidates)
+    if shape.arch == "gemma4":
+        total += max(shape.n_head) * max(shape.head_k, shape.head_k_swa)
+        total += 2 * shape.n_embd_per_layer * shape.n_layer
+    return total
+
+
+def gpu_compute(shape: ModelShape, load: Load, era: Era = "new") -> int:
+    """Compute buffer of the one GPU that holds the whole model."""
+    if not load.flash_attn:
+        return _without_flash_attention(shape, load)
+    masks, logits = mask_cells(shape, load), load.unit * (shape.n_vocab + shape.n_embd)
+    if era == "new":
+        peak = 2 * load.n_ubatch * masks + load.unit * live_floats(shape)
+        return max(peak, logits) if load.n_outputs >= load.n_ubatch else peak
+    attention = 2 * shape.n_embd + max(shape.n_head) * shape.head_k
+    return max(logits, 6 * load.n_ubatch * masks + load.unit * attention)
+
+
+def partial_compute(shape: ModelShape, load: Load, *, layer_weights: int, layer_kv: int) -> int:
+    """Bound for a GPU that holds a part of the blocks.
+
+    For long batches the weights of a block in RAM are copied to the GPU, with a second copy of the masks; for
+    its attention the block's cache is. Checked against the engine's own table on a Vulkan device.
+    """
+    masks = 2 * load.n_ubatch * mask_cells(shape, load)
+    feed_forward = load.unit * live_floats(shape) + masks + layer_weights
+    attention = layer_kv + 4 * load.unit * shape.n_embd
+    bound = masks + max(feed_forward, attention)
+    return max(bound, gpu_compute(shape, load))
+
+
+def host_compute(shape: ModelShape, load: Load, era: Era = "new") -> int:
+    """The part of the compute buffers that stays in RAM when a GPU works."""
+    masks = mask_cells(shape, load)
+    if era == "new":
+        inputs = load.unit * (2 * shape.n_embd + shape.n_embd_per_layer * shape.n_layer)
+        return 2 * load.n_ubatch * masks + inputs
+    return 4 * load.n_ubatch * masks + load.unit * 2 * shape.n_embd
+
+
+def cpu_compute(shape: ModelShape, load: Load, era: Era = "new") -> int:
+    """Compute buffer of a run without a GPU: one buffer for both parts, with one mask."""
+    extra = load.unit * 2 * shape.n_embd if era == "new" else 0
+    return gpu_compute(shape, load, era) + extra
+
+
+def output_bytes(shape: ModelShape, n_outputs: int) -> int:
+    """The buffer of logits in RAM."""
+    return 4 * shape.n_vocab * n_outputs
+
+
+def _without_flash_attention(shape: ModelShape, load: Load) -> int:
+    scores = 4 * load.ctx * load.n_ubatch * max(shape.n_head)
+    mask = 4 * load.n_ubatch * mask_cells(shape, load)
+    attention = scores + mask + load.unit * 4 * shape.n_embd
+    return max(attention, load.unit * (shape.n_vocab + shape.n_embd))

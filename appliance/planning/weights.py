@@ -1,0 +1,75 @@
+"""Bytes of the weights by place: input, each block, output head. Exact, from the tensor table."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from appliance.gguf import Header, ModelShape
+
+_BLOCK = re.compile(r"blk\.(\d+)\.")
+_INPUT = frozenset({"token_embd", "position_embd", "token_types", "per_layer_token_embd"})
+"""Always on the CPU: `LLM_TENSOR_LAYER_INPUT` in llama-arch.cpp."""
+_EVERYWHERE = frozenset({"rope_freqs", "rope_factors_long", "rope_factors_short"})
+"""Small, and copied once into each buffer that has blocks."""
+_FIRST_BLOCK = frozenset({"token_embd_norm", "per_layer_model_proj", "per_layer_proj_norm"})
+"""They count as part of the first block (`LLM_TENSOR_LAYER_REPEATING` without a number)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Tensor sizes in bytes, grouped by where the engine puts them."""
+
+    input: int
+    blocks: tuple[tuple[int, ...], ...]
+    output: tuple[int, ...]
+    output_copy: int
+    """Size of the copy of the input embedding that serves as output matrix (tied models); 0 = none."""
+    everywhere: int
+
+    @property
+    def total(self) -> int:
+        """All weights of the file, each counted once."""
+        return self.input + sum(map(sum, self.blocks)) + sum(self.output) + self.everywhere
+
+    def block_on(self, layer: int, limit: int | None) -> int:
+        """Bytes of a block that a device takes whose largest tensor is `limit`."""
+        return _within(self.blocks[layer], limit)
+
+    def output_on(self, limit: int | None) -> int:
+        """Bytes of the output head on a device; a tied model has a second copy of its embedding there."""
+        copy = (self.output_copy,) if self.output_copy else ()
+        return _within((*self.output, *copy), limit)
+
+    def output_off(self, limit: int | None) -> int:
+        """Bytes of the output head that a device refuses and that stay in RAM (not the tied copy)."""
+        return sum(self.output) - _within(self.output, limit)
+
+
+def weights_of(header: Header, shape: ModelShape) -> Weights:
+    """Group the tensor table."""
+    blocks: list[list[int]] = [[] for _ in range(shape.n_layer)]
+    output: list[int] = []
+    total_input = everywhere = embedding = 0
+    has_output = False
+    for tensor in header.tensors:
+        base = tensor.name.split(".", 1)[0]
+        match = _BLOCK.match(tensor.name)
+        if match and int(match[1]) < shape.n_layer:
+            blocks[int(match[1])].append(tensor.n_bytes)
+        elif base in _INPUT:
+            total_input += tensor.n_bytes
+            embedding += tensor.n_bytes if tensor.name == "token_embd.weight" else 0
+        elif base in _EVERYWHERE:
+            everywhere += tensor.n_bytes
+        elif base in _FIRST_BLOCK:
+            blocks[0].append(tensor.n_bytes)
+        else:
+            has_output = has_output or tensor.name == "output.weight"
+            output.append(tensor.n_bytes)
+    copy = 0 if has_output or shape.encoder else embedding
+    return Weights(total_input, tuple(map(tuple, blocks)), tuple(output), copy, everywhere)
+
+
+def _within(sizes: tuple[int, ...], limit: int | None) -> int:
+    return sum(size for size in sizes if limit is None or size <= limit)
