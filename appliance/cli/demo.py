@@ -1,7 +1,7 @@
 """`make demo`: the main job once, as a user would do it, with the real `openai` client.
 
 Starts `appliance up smollm2-135m-instruct`, asks one question, prints the plan, the answer, the speed and the
-`appliance` object, stops everything, and checks that no process is left. Exits 0 only when all of that is true.
+`appliance` object, stops everything, and checks that no process is left. Exits 0 only when all that is true.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def main() -> int:
         family = _family(child.pid)
     finally:
         code = _stop(child)
-    left = [process for process in family if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    left = [
+        process for process in family if process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    ]
     _title(f"Stopped: exit code {code}, {len(left)} of {len(family)} processes left")
     return 0 if code == 0 and not left else 1
 
@@ -80,7 +82,9 @@ def _ask(url: str) -> None:
     _title("Measured")
     speed = (usage.completion_tokens - 1) / (ended - first) if ended > first else 0.0
     print(f"time to first token  {duration(first - asked)}")
-    print(f"tokens/s             {speed:.1f}  ({usage.completion_tokens} tokens, prompt {usage.prompt_tokens})")
+    print(
+        f"tokens/s             {speed:.1f}  ({usage.completion_tokens} tokens, prompt {usage.prompt_tokens})"
+    )
     print(f"appliance            {json.dumps(served)}")
 
 
@@ -88,6 +92,13 @@ def _family(pid: int) -> list[psutil.Process]:
     """The daemon and everything it started."""
     daemon = psutil.Process(pid)
     return [daemon, *daemon.children(recursive=True)]
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _stop(child: subprocess.Popen[str]) -> int:

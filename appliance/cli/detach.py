@@ -47,7 +47,7 @@ def start(arguments: list[str]) -> dict[str, Any]:
         from appliance.client.transport import error_of
 
         child.wait()
-        raise error_of(document["error"])
+        raise error_of(document["error"], ApplianceError.status)
     return document
 
 

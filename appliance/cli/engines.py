@@ -55,6 +55,6 @@ def install(backend: str) -> None:
     raise EngineError(
         f"This version can't fetch a {backend} engine by itself yet.",
         cause="The download of engine builds comes with a later version.",
-        hint="Put a llama-server built for this GPU (llama.cpp releases, brew, winget) on PATH, or name it with "
-        "`appliance config set engine.llama_server FILE`; `appliance engines list` then shows its devices.",
+        hint="Put a llama-server built for this GPU (llama.cpp releases, brew, winget) on PATH, or name it: "
+        "`appliance config set engine.llama_server FILE`. `appliance engines list` shows its devices.",
     )

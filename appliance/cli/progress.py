@@ -120,5 +120,5 @@ def _ended(found: dict[str, Any]) -> ApplianceError:
     from appliance.client.transport import error_of
 
     if isinstance(found.get("error"), dict):
-        return error_of(found["error"])
+        return error_of(found["error"], DownloadError.status)
     return DownloadError(found.get("message") or "The download ended.", hint="Start it again; it goes on.")

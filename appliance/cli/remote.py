@@ -56,15 +56,15 @@ def list_remotes(as_json: bool) -> None:
         rows = client.call("GET", "/api/remotes")["remotes"]
     else:
         from appliance import settings
+        from appliance.operations.remote import rows_of
 
-        configured = settings.load(find_paths().config_file).remotes
-        rows = [one.model_dump(mode="json") | {"state": "unknown"} for one in configured]
+        rows = rows_of(settings.load(find_paths().config_file))
     if as_json:
         emit({"remotes": rows})
         return
     made = table("Remote", "Kind", "URL", "State", "Models", "Error")
     for row in rows:
-        names = row.get("mapped") or row.get("models") or {}
+        names = row.get("mapped") or {}
         mapped = ", ".join(f"{local}={theirs}" for local, theirs in names.items())
         made.add_row(
             cell(row["name"]),
@@ -94,11 +94,10 @@ def test(ctx: click.Context, name: str, as_json: bool) -> None:
     if as_json:
         emit(document)
     else:
-        say(
-            f"{name}: {document['state']} · {cell(document.get('version'))} · {cell(document.get('latency_ms'))} ms"
-        )
-        for served, length in (document.get("models") or {}).items():
-            say(f"  serves {cell(served)} ({cell(length)} tokens)")
+        latency = cell(document.get("latency_ms"))
+        say(f"{name}: {document['state']} · version {cell(document.get('version'))} · {latency} ms")
+        for model in document.get("models") or []:
+            say(f"  serves {cell(model['id'])} ({cell(model['max_model_len'])} tokens)")
         if document.get("error"):
             say(f"  ✖ {cell(document['error'])}")
     if document["state"] != "up":

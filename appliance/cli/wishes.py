@@ -7,7 +7,7 @@ import click
 from appliance.settings import EngineChoice
 
 
-class LayersType(click.ParamType):
+class LayersType(click.ParamType[int | None]):
     """`auto` (None) or a number of layers; `n_layer + 1` means all, as llama.cpp counts."""
 
     name = "auto|N"

@@ -81,7 +81,7 @@ class Client:
 
     def status(self) -> StatusSnapshot:
         """Everything at one moment."""
-        return StatusSnapshot.parse(self._call("GET", "/api/status"))
+        return StatusSnapshot.parse(self.call("GET", "/api/status"))
 
     def events(self, *, silence_s: float = 60.0) -> Iterator[StatusSnapshot]:
         """A snapshot now, then one on each change. Ends when the daemon closes the stream."""
@@ -92,38 +92,38 @@ class Client:
         """All variants that the catalog lists, with what is here."""
         from appliance.client.library import CatalogRow
 
-        return rows(CatalogRow)(self._call("GET", "/api/models").get("models"))
+        return rows(CatalogRow)(self.call("GET", "/api/models").get("models"))
 
     def downloads(self) -> tuple[DownloadRow, ...]:
         """Transfers that run, wait or just ended."""
-        return rows(DownloadRow)(self._call("GET", "/api/downloads").get("downloads"))
+        return rows(DownloadRow)(self.call("GET", "/api/downloads").get("downloads"))
 
     def engines(self) -> EngineList:
         """Engine builds found here and the one in use."""
         from appliance.client.library import EngineList
 
-        return EngineList.parse(self._call("GET", "/api/engines", timeout_s=PROBE_S))
+        return EngineList.parse(self.call("GET", "/api/engines", timeout_s=PROBE_S))
 
     def remotes(self) -> tuple[RemoteRow, ...]:
         """Configured remote endpoints."""
-        return rows(RemoteRow)(self._call("GET", "/api/remotes").get("remotes"))
+        return rows(RemoteRow)(self.call("GET", "/api/remotes").get("remotes"))
 
     def journal(self, limit: int = 50) -> tuple[RequestRow, ...]:
         """The last requests, newest first."""
         path = "/api/journal?" + urlencode({"limit": limit})
-        return rows(RequestRow)(self._call("GET", path).get("requests"))
+        return rows(RequestRow)(self.call("GET", path).get("requests"))
 
     def settings(self) -> tuple[SettingRow, ...]:
         """All settings with their source."""
         from appliance.client.library import SettingRow
 
-        return rows(SettingRow)(self._call("GET", "/api/settings").get("settings"))
+        return rows(SettingRow)(self.call("GET", "/api/settings").get("settings"))
 
     def logs(self, after: int = 0, limit: int = 500) -> LogPage:
         """Log lines with a sequence number above `after`."""
         from appliance.client.library import LogPage
 
-        return LogPage.parse(self._call("GET", "/api/logs?" + urlencode({"after": after, "limit": limit})))
+        return LogPage.parse(self.call("GET", "/api/logs?" + urlencode({"after": after, "limit": limit})))
 
     def plan(
         self,
@@ -136,17 +136,17 @@ class Client:
     ) -> PlanDocument:
         """How `model` would be laid out here. None leaves the choice to the planner."""
         body = {"model": model, "ctx": ctx, "parallel": parallel, "kv": kv, "gpu_layers": gpu_layers}
-        return PlanDocument.parse(self._call("POST", "/api/plan", body, timeout_s=PROBE_S))
+        return PlanDocument.parse(self.call("POST", "/api/plan", body, timeout_s=PROBE_S))
 
     # what to do
 
     def start_download(self, ref: str) -> str:
         """Begin (or join) the transfer of a model; returns its id."""
-        return text(self._call("POST", "/api/downloads", {"model": ref}).get("id")) or ""
+        return text(self.call("POST", "/api/downloads", {"model": ref}).get("id")) or ""
 
     def cancel_download(self, download_id: str) -> None:
         """Stop a transfer. What has arrived is kept."""
-        self._call("DELETE", f"/api/downloads/{_name(download_id)}")
+        self.call("DELETE", f"/api/downloads/{_name(download_id)}")
 
     def load(
         self,
@@ -160,15 +160,15 @@ class Client:
         """Serve a model that is here. None leaves the choice to the planner."""
         options = {"gpu_layers": gpu_layers, "ctx": ctx, "parallel": parallel}
         body = {key: value for key, value in options.items() if value is not None}
-        return self._call("POST", f"/api/models/{_name(ref)}/load", body, timeout_s=timeout_s)
+        return self.call("POST", f"/api/models/{_name(ref)}/load", body, timeout_s=timeout_s)
 
     def verify(self, ref: str, *, timeout_s: float = LOAD_S) -> dict[str, Any]:
         """Hash a model's files again. Raises NotVerified when they are damaged."""
-        return self._call("POST", f"/api/models/{_name(ref)}/verify", {}, timeout_s=timeout_s)
+        return self.call("POST", f"/api/models/{_name(ref)}/verify", {}, timeout_s=timeout_s)
 
     def remove(self, ref: str) -> dict[str, Any]:
         """Delete a model's files."""
-        return self._call("DELETE", f"/api/models/{_name(ref)}", timeout_s=PROBE_S)
+        return self.call("DELETE", f"/api/models/{_name(ref)}", timeout_s=PROBE_S)
 
     def add_remote(
         self,
@@ -182,36 +182,37 @@ class Client:
         """Configure a remote endpoint. Only the name of the variable that holds its key is sent."""
         options = {"kind": kind, "api_key_env": api_key_env, "models": dict(models) if models else None}
         body = {"name": name, "url": url} | {k: v for k, v in options.items() if v is not None}
-        return self._call("POST", "/api/remotes", body)
+        return self.call("POST", "/api/remotes", body)
 
     def remove_remote(self, name: str) -> None:
         """Forget a remote endpoint."""
-        self._call("DELETE", f"/api/remotes/{_name(name)}")
+        self.call("DELETE", f"/api/remotes/{_name(name)}")
 
     def test_remote(self, name: str) -> RemoteRow:
         """Probe a remote endpoint now."""
-        answer = self._call("POST", f"/api/remotes/{_name(name)}/test", {}, timeout_s=PROBE_S)
+        answer = self.call("POST", f"/api/remotes/{_name(name)}/test", {}, timeout_s=PROBE_S)
         return RemoteRow.parse(answer.get("remote", answer))
 
     def set_setting(self, key: str, value: object) -> dict[str, Any]:
         """Change one setting in `config.toml`. Raises SettingsError when the value can't be used."""
-        return self._call("PATCH", "/api/settings", {"key": key, "value": value})
+        return self.call("PATCH", "/api/settings", {"key": key, "value": value})
 
     def stop_engine(self) -> None:
         """Unload the model; the gateway keeps answering (from a remote, or with 503)."""
-        self._call("POST", "/api/engine/stop", {}, timeout_s=PROBE_S)
+        self.call("POST", "/api/engine/stop", {}, timeout_s=PROBE_S)
 
     def restart_engine(self, *, timeout_s: float = LOAD_S) -> None:
         """Stop the engine if it runs, and start it with the same plan."""
-        self._call("POST", "/api/engine/restart", {}, timeout_s=timeout_s)
+        self.call("POST", "/api/engine/restart", {}, timeout_s=timeout_s)
 
     def shutdown(self) -> None:
         """Stop the daemon."""
-        self._call("POST", "/api/shutdown", {}, timeout_s=PROBE_S)
+        self.call("POST", "/api/shutdown", {}, timeout_s=PROBE_S)
 
-    def _call(
+    def call(
         self, method: str, path: str, body: object = None, *, timeout_s: float | None = None
     ) -> dict[str, Any]:
+        """One call of the control plane; its document as it came. Raises what the daemon reports."""
         return self._transport.call(method, path, body, timeout_s=timeout_s or self._quick_s)
 
 

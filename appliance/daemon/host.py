@@ -22,7 +22,7 @@ class HostSide:
     def health(self) -> Mapping[str, Any]:
         """`ok` when a request can be served here, else the state of the served model in one word."""
         serving = self._rooms.serving.snapshot
-        status = "ok" if serving.state in ("ready", "busy") else serving.state
+        status: str = "ok" if serving.state in ("ready", "busy") else serving.state
         if status == "absent" and self._rooms.downloads.running():
             status = "downloading"
         return {"status": status, "model": serving.ref.ref if serving.ref is not None else None}

@@ -12,12 +12,13 @@ from appliance.engines import Endpoint
 from appliance.errors import UnknownModel
 from appliance.gateway.admission import Admission
 from appliance.gateway.ports import Outcome, Served
-from appliance.monitor import Monitor, SpeedKey
+from appliance.monitor import Monitor, power_source, speed_key
 from appliance.operations.models import Library
 from appliance.routing import LocalView
 
 PENDING_STATES = ("starting", "loading")
-CONTEXT_BUCKETS = (1_024, 4_096, 16_384, 65_536)
+SHORTEST_SPEED_SAMPLE = 8
+"""Tokens; a shorter reply says nothing about decode speed."""
 
 
 class LocalSide:
@@ -150,14 +151,14 @@ class LocalSide:
         engine = self._serving.engine
         if engine is not None:
             engine.observe_speed(speed)
-        if snapshot.plan is None or (outcome.tokens_out or 0) < 8:
-            return  # too short to say anything about speed
+        if snapshot.plan is None or (outcome.tokens_out or 0) < SHORTEST_SPEED_SAMPLE:
+            return
         tokens = (outcome.tokens_in or 0) + (outcome.tokens_out or 0)
         battery = self._monitor.snapshot.battery
-        power = "battery" if battery is not None and battery.plugged is False else "mains"
+        power = power_source(battery.plugged if battery is not None else True)
         plan = f"{snapshot.plan.engine_build}/{snapshot.plan.gpu_layers}/{snapshot.plan.kv_type}"
-        bucket = sum(tokens > limit for limit in CONTEXT_BUCKETS)
-        self._monitor.observe_speed(SpeedKey(served.ref, plan, power, outcome.running, bucket), speed)
+        key = speed_key(served.ref, plan, power, streams=outcome.running, tokens=tokens)
+        self._monitor.observe_speed(key, speed)
 
     def models(self) -> Sequence[Served]:
         current = self._serving.snapshot.ref

@@ -14,7 +14,10 @@ class RemoteSide:
         self.pool = pool
 
     def views(self, served: Served) -> tuple[RemoteView, ...]:
-        return tuple(remote.view(served.id) for remote in self.pool.remotes)
+        return tuple(
+            RemoteView(offer.name, offer.up, offer.has_model, offer.max_model_len, offer.detail)
+            for offer in (remote.offer(served.ref) for remote in self.pool.remotes)
+        )
 
     def target(self, name: str) -> RemoteTarget:
         return self.pool.get(name)

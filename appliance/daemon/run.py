@@ -22,7 +22,10 @@ from appliance.daemon.host import HostSide
 from appliance.daemon.rooms import Rooms
 from appliance.daemon.status import Parts, document
 from appliance.errors import PortTaken, UsageError
-from appliance.gateway.app import Gateway
+from appliance.gateway.app import make_app, make_runner
+from appliance.gateway.control import routes
+from appliance.gateway.data import GATE
+from appliance.gateway.gate import Gate
 from appliance.operations.models import Library
 from appliance.operations.plan import Wishes
 from appliance.operations.ports import holder
@@ -102,17 +105,18 @@ class _Daemon:
         self._rooms = Rooms(paths, library)
         self._stop = asyncio.Event()
         self._host = HostSide(self._rooms)
-        self._gateway: Gateway | None = None
+        self._gate: Gate | None = None
         self._record: records.Record | None = None
 
     async def run(self, options: Options) -> None:
         runner: web.AppRunner | None = None
         try:
             await self._rooms.start()
-            self._gateway = Gateway(self._host.ports())
             record = records.new_record("http://127.0.0.1")
             commands = Commands(self._rooms, self._status, self._stop.set)
-            runner = self._gateway.runner(commands, record.token, SHUTDOWN_S)
+            app = make_app(self._host.ports(), control=routes(commands, record.token))
+            self._gate = app[GATE]
+            runner = make_runner(app, shutdown_timeout_s=SHUTDOWN_S)
             await runner.setup()
             url = await _bind(runner, self._rooms.library.settings.server)
             self._record = replace(record, url=url)
@@ -165,7 +169,7 @@ class _Daemon:
 
     async def _status(self) -> dict[str, Any]:
         assert self._record is not None
-        assert self._gateway is not None
+        assert self._gate is not None
         rooms = self._rooms
         return document(
             Parts(
@@ -176,7 +180,9 @@ class _Daemon:
                 remotes=tuple(rooms.remote_rows()),
                 downloads=rooms.downloads.snapshot,
                 today=await rooms.journal.today(),
-                running=self._gateway.running(),
+                running=tuple(
+                    course.row().to_json() | {"status": None} for course in self._gate.receipts.running()
+                ),
                 recent=await rooms.journal.recent(RECENT_ROWS),
                 policy=rooms.library.settings.routing.policy,
                 paths=self._paths,

@@ -155,7 +155,7 @@ class Serving:
         )
         self._set(replace(self._snapshot, plan=plan))
         require_fit(plan)
-        launch = Launch(model_id=ref.id, model_path=stored.main, plan=plan, embedding=embedding)
+        launch = Launch(model_id=ref.ref, model_path=stored.main, plan=plan, embedding=embedding)
         engine = Engine(looked.build(), launch, paths=self._library.paths, on_change=self._engine_changed)
         self._engine = engine
         await engine.start()

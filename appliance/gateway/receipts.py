@@ -22,6 +22,10 @@ class Receipts:
         while len(self._kept) > self._limit:
             self._kept.popitem(last=False)
 
+    def running(self) -> tuple[Course, ...]:
+        """The requests that have not ended, newest first."""
+        return tuple(course for course in reversed(self._kept.values()) if course.ended_at is None)
+
     def read(self, request_id: str, caller: Caller) -> dict[str, Any] | None:
         """The receipt, or None when there is none that this caller may read."""
         course = self._kept.get(request_id)

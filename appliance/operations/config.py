@@ -33,7 +33,7 @@ def set_value(file: Path, key: str, raw: str) -> settings.Entry:
     table = document[section]
     if not isinstance(table, Mapping):
         raise SettingsError(f"{section} in {file} is not a table.")
-    document[section][name] = value  # type: ignore[index]
+    document[section][name] = value
     _write(file, document)
     return get(file, key)
 
@@ -60,7 +60,7 @@ def add_remote(
     kept = [entry for entry in remotes if entry.get("name") != name]
     document["remotes"] = tomlkit.aot()
     for entry in (*kept, table):
-        document["remotes"].append(entry)  # type: ignore[union-attr]
+        document["remotes"].append(entry)
     loaded = _write(file, document)
     return next(remote for remote in loaded.remotes if remote.name == name)
 
@@ -76,7 +76,7 @@ def remove_remote(file: Path, name: str) -> None:
     if kept:
         document["remotes"] = tomlkit.aot()
         for entry in kept:
-            document["remotes"].append(entry)  # type: ignore[union-attr]
+            document["remotes"].append(entry)
     else:
         document.remove("remotes")
     _write(file, document)

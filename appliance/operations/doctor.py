@@ -121,9 +121,8 @@ def _port(config: settings.Settings, daemon_url: str | None) -> Finding:
 def _engines(looked: Survey) -> list[Finding]:
     if looked.choice is None:
         error = looked.error
-        return [
-            Finding("engine", "problem", _sentence(error) if error else "no engine", error and error.hint)
-        ]
+        detail = _sentence(error) if error is not None else "no engine"
+        return [Finding("engine", "problem", detail, error.hint if error is not None else None)]
     return [Finding("engine", "ok", f"{looked.choice.build.build}: {looked.choice.reason}")]
 
 

@@ -99,7 +99,7 @@ class Library:
         return await asyncio.to_thread(self.store.check, ref)
 
     def remove(self, name: str, loaded: str | None = None) -> int:
-        """Delete a model's files; bytes freed. Raises UnknownModel, ModelMissing, or ModelError while it is loaded."""
+        """Delete a model's files; bytes freed. Raises UnknownModel, ModelMissing or ModelInUse."""
         here = {stored.ref for stored in self.store.list()}
         ref = name if name in here else self.resolve(name).ref
         if ref == loaded:

@@ -144,7 +144,7 @@ def _step_down(plan: Plan) -> int:
 async def plan_by_name(library: Library, body: Mapping[str, Any], ask_engine: bool = True) -> Plan:
     """Plan a model that is here, or a GGUF file: the work of the `plan` command and of `/api/plan`.
 
-    `body` holds `model` and the wishes `ctx`, `parallel`, `kv`, `gpu_layers` (None or absent: the planner's choice).
+    `body` holds `model` and the wishes `ctx`, `parallel`, `kv`, `gpu_layers` (None: the planner's choice).
     Raises UnknownModel, ModelMissing, GgufError or EngineError.
     """
     name = str(body.get("model") or "")

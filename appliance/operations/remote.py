@@ -27,7 +27,12 @@ async def probe(settings: Settings, name: str) -> dict[str, Any]:
         await remote.stop()
 
 
+def rows_of(settings: Settings) -> list[dict[str, Any]]:
+    """The configured remotes without asking any of them: their state is unknown."""
+    return [document(Remote(one).snapshot, settings) for one in settings.remotes]
+
+
 def document(snapshot: RemoteSnapshot, settings: Settings) -> dict[str, Any]:
     """The row of a remote in `remote list`, `/api/remotes` and the status."""
     configured = settings.remotes[find(settings, snapshot.name)]
-    return snapshot.to_json() | {"mapped": dict(configured.models)}
+    return {**snapshot.to_json(), "mapped": dict(configured.models)}
