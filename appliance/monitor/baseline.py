@@ -26,9 +26,7 @@ _KEPT = 64
 _RECENT = 3
 """Requests whose median is the speed of now: one slow request is an accident, two of three are not."""
 _FRESH_S = 300.0
-"""Older measurements say nothing about now; without this a machine that sends all away would never be tried
-again.
-"""
+"""Older measurements say nothing about now: a machine that sends all away must be tried again."""
 _MAX_KEYS = 256
 _LOWEST = 0.05
 """The factor divides estimates, so it stays above zero."""
@@ -41,7 +39,8 @@ class SpeedKey:
     model: str
     plan: str
     """Anything that changes with the plan, such as its flags."""
-    power: PowerSource
+    power: str
+    """What feeds the machine; see `power_source`."""
     concurrency: int
     """A bucket: the next power of two."""
     context: int

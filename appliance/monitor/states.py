@@ -37,6 +37,8 @@ RECOVERED = 0.05
 """Speed must be this far above `slow` before `throttled` ends, so that noise around the limit does not
 flap.
 """
+FAR = 10.0
+"""Degrees below the slowdown threshold where no true thermal bit is set."""
 MAX_GAP_S = 15.0
 """After a longer silence (the machine slept) nothing can be said about the time between."""
 
@@ -66,9 +68,14 @@ class Reading:
     """The clock event reasons, as a mask."""
 
     @property
+    def nearest(self) -> float | None:
+        """Degrees to the limit, the threshold's where it is known."""
+        return self.headroom if self.headroom is not None else self.margin
+
+    @property
     def known(self) -> bool:
         """At least one sign of heat could be seen."""
-        return not (self.headroom is None and self.margin is None and self.reasons is None)
+        return self.nearest is not None or self.reasons is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +92,10 @@ class Governor:
     over_since: float | None = None
     """Since when at or above the slowdown threshold, without a break."""
     calm_since: float | None = None
-    """Since when every sample was free of signs, without a break."""
+    """Since when cool beyond doubt, without a break."""
+    seen: tuple[bool, bool] = (False, False)
+    """This device has told a distance to its limits, and reason bits. A sample that lacks one of them may
+    show heat; that it shows none proves nothing."""
     last: float | None = None
     """When something was read last."""
 
@@ -113,22 +123,32 @@ def worst(states: Iterable[ThermalState]) -> ThermalState:
 
 def _observe(governor: Governor, reading: Reading, now: float, rule: Rule) -> Governor:
     bit = _suspicious(reading.reasons)
-    nearest = reading.headroom if reading.headroom is not None else reading.margin
-    near = nearest is not None and nearest <= rule.throttle_margin
+    near = reading.nearest is not None and reading.nearest <= rule.throttle_margin
     over = reading.headroom is not None and reading.headroom <= 0
-    window = (*governor.window, (bit, bit or near))[-WINDOW:]
-    signs = any(sign for _, sign in window)
+    has = (reading.nearest is not None, reading.reasons is not None)
+    seen = (governor.seen[0] or has[0], governor.seen[1] or has[1])
+    complete = has == seen
+    window = (*governor.window, (bit, bit or near))[-WINDOW:] if bit or near or complete else governor.window
     confirmed = sum(bit for bit, _ in window) >= CONFIRMED
-    hot = near or confirmed or (governor.hot and signs)
     unbroken = governor.last is not None and now - governor.last <= max(MAX_GAP_S, rule.hold)
     return replace(
         governor,
-        hot=hot,
+        hot=near or confirmed or (governor.hot and any(sign for _, sign in window)),
         window=window,
         over_since=_since(governor.over_since if unbroken else None, over, now),
-        calm_since=_since(governor.calm_since if unbroken else None, not (bit or near), now),
+        calm_since=_since(governor.calm_since if unbroken else None, _calm(reading, complete, rule), now),
+        seen=seen,
         last=now,
     )
+
+
+def _calm(reading: Reading, complete: bool, rule: Rule) -> bool:
+    """Cool beyond doubt, by the temperature that `critical` came from. Far below, a bit that stays set is a
+    lie.
+    """
+    if reading.headroom is None or reading.headroom <= rule.throttle_margin:
+        return False
+    return reading.headroom >= FAR or (complete and not _suspicious(reading.reasons))
 
 
 def _blind(governor: Governor) -> Governor:
@@ -139,10 +159,9 @@ def _blind(governor: Governor) -> Governor:
 def _decide(g: Governor, known: bool, now: float, ratio: float | None, rule: Rule) -> ThermalState:
     if g.over_since is not None and now - g.over_since >= rule.hold:
         return "critical"
-    if g.state == "critical":
-        calm = g.calm_since is not None and now - g.calm_since >= rule.dwell
-        return "cool" if calm else "critical"
-    if g.state == "throttled" and not _may_leave_throttled(g, known, now, ratio, rule):
+    if g.state == "critical" and (g.calm_since is None or now - g.calm_since < rule.dwell):
+        return "critical"
+    if g.state == "throttled" and not _may_leave_throttled(g, known, ratio, rule):
         return "throttled"
     if not known:
         return "unknown"
@@ -151,15 +170,11 @@ def _decide(g: Governor, known: bool, now: float, ratio: float | None, rule: Rul
     return "throttled" if ratio is not None and ratio < rule.slow else "warm"
 
 
-def _may_leave_throttled(g: Governor, known: bool, now: float, ratio: float | None, rule: Rule) -> bool:
-    """After `dwell`: the speed is back, or the sensors can be read and the heat, or the proof of slowness,
-    is gone.
-    """
-    if g.since is None or now - g.since < rule.dwell:
-        return False
-    if ratio is not None:
-        return ratio >= min(1.0, rule.slow + RECOVERED) or (known and not g.hot)
-    return known
+def _may_leave_throttled(g: Governor, known: bool, ratio: float | None, rule: Rule) -> bool:
+    """The speed is back; or the sensors can be read and the heat, or the proof of slowness, is gone."""
+    if ratio is None:
+        return known
+    return ratio >= min(1.0, rule.slow + RECOVERED) or (known and not g.hot)
 
 
 def _suspicious(reasons: int | None) -> bool:

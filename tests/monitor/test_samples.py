@@ -1,0 +1,74 @@
+"""The lines between the sensor child and the daemon."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from appliance.hardware import Battery
+from appliance.monitor.samples import GpuSample, Sample, parse, reason_names, to_line
+from appliance.monitor.snapshot import gpu_view
+
+FULL = Sample(
+    gpus=(
+        GpuSample(
+            "GPU-1", 0, "One", "cuda", 8, 5, 3, 71.0, 94.0, 23.0, -2.0, 0x24, 80.5, 115.0, 50.0,
+            ((4242, 512), (4243, None)),
+        ),
+        GpuSample("pci:1", 1, "Two", "rocm", asleep=True),
+    ),
+    cpu_percent=12.5,
+    ram_total=16,
+    ram_available=8,
+    battery=Battery(80.0, None),
+    trouble="a sentence",
+)  # fmt: skip
+
+
+def test_a_sample_survives_its_line() -> None:
+    assert parse(to_line(FULL).encode()) == FULL
+
+
+@pytest.mark.parametrize("line", [b"", b"garbage\n", b"[]", b"{}", b'{"gpus": 3}', b"\xff\xfe", b'{"gpus": '])
+def test_a_line_that_is_no_sample_is_none(line: bytes) -> None:
+    assert parse(line) is None
+
+
+def test_values_of_a_wrong_type_are_unknown() -> None:
+    gpu = {
+        "id": "x", "name": "\x1b[31mred", "backend": "quantum", "index": "zero", "temperature": "hot",
+        "reasons": -1, "power": True, "processes": [[1], ["a", 2], [3, "b"], 7], "free": 1.5, "asleep": 1,
+    }  # fmt: skip
+    raw = {"gpus": [gpu, "no gpu"], "cpu_percent": None, "ram_total": [], "battery": {"plugged": "yes"}}
+    sample = parse(json.dumps(raw).encode())
+    expected = GpuSample("x", 0, "[31mred", "vulkan", processes=((3, None),))
+    assert sample == Sample(gpus=(expected,), battery=Battery(None, None))
+
+
+def test_not_a_number_is_unknown() -> None:
+    sample = parse(b'{"gpus": [], "cpu_percent": NaN, "ram_total": Infinity}')
+    assert sample == Sample()
+
+
+def test_reasons_have_names_and_unknown_bits_a_number() -> None:
+    assert reason_names(0x24) == ("SwPowerCap", "SwThermalSlowdown")
+    assert reason_names(1 << 20) == ("0x100000",)
+    assert reason_names(0) == reason_names(None) == ()
+
+
+@pytest.mark.parametrize(
+    ("processes", "pids", "used"),
+    [
+        (((1, 100), (2, 50), (3, 7)), {1, 2}, 150),
+        (((1, 100), (2, None)), {1, 2}, None),
+        (((1, 100),), {9}, None),
+        (((1, 100),), set(), None),
+        (None, {1}, None),
+    ],
+)
+def test_memory_of_the_engine_is_unknown_rather_than_wrong(
+    processes: tuple[tuple[int, int | None], ...] | None, pids: set[int], used: int | None
+) -> None:
+    sample = GpuSample("x", 0, "X", "cuda", processes=processes)
+    assert gpu_view(sample, "cool", 0.0, pids).used_by_engine == used

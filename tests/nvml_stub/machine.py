@@ -1,0 +1,50 @@
+"""A machine with the fake NVML: one state file, and child processes that see the stub as their driver."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests import nvml_stub
+
+
+@dataclass(frozen=True)
+class FakeMachine:
+    """The library is process-global, so everything that reads it runs in a child with `env`."""
+
+    env: dict[str, str]
+    state: Path
+
+    def set(self, **values: int) -> None:
+        """Replace the state of the GPU."""
+        nvml_stub.write_state(self.state, **values)
+
+    def lose_gpu(self) -> None:
+        """Every call answers "GPU is lost"."""
+        self.set(**nvml_stub.failing(15))
+
+    def json(self, code: str) -> Any:
+        """What `code` leaves in `result`, run in a child with the stub."""
+        program = f"import json\nresult = None\n{code}\nprint(json.dumps(result))"
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+
+def fake_machine(library: Path, folder: Path) -> FakeMachine:
+    """A machine with one healthy laptop GPU."""
+    state = folder / "nvml-state"
+    nvml_stub.write_state(state)
+    return FakeMachine(nvml_stub.environment(library, state), state)
