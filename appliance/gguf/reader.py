@@ -25,7 +25,7 @@ _MAX_KEY_BYTES = 65_535  # the format's own limit
 _MAX_DECODED_TEXT = 8 << 20
 _MAX_TEXT = 1 << 20  # a longer one (an embedded tokenizer.json) is passed over
 _MAX_DECODED_ELEMENTS = 65_536
-_MAX_STRINGS = 1 << 21  # largest vocabularies with their merges: about 0.8 million
+_MAX_STRINGS = 1 << 20  # the largest vocabularies with their merges have about 0.8 million
 _MAX_ALIGNMENT = 1 << 20
 
 _SCALARS: dict[int, tuple[str, str]] = {

@@ -28,7 +28,7 @@ def model_lines(estimator: Estimator) -> list[Reason]:
         lines.append(
             Reason(
                 "unknown_arch",
-                f"architecture {shape.arch} is not known here: every layer counts with a cache of the full context",
+                f"architecture {shape.arch} is not known here: each layer counts with a full-context cache",
             )
         )
     return lines

@@ -1,0 +1,173 @@
+"""Broken and hostile headers end in a GgufError: quickly, in little memory, in words."""
+
+from __future__ import annotations
+
+import struct
+import time
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from appliance.errors import GgufError
+from appliance.gguf import header_bytes, read_header, read_header_bytes, shape_of
+from tests.gguf.writer import ARRAY, BOOL, F32, STRING, U32, array, entry, gguf, tensor, text
+
+_HUGE = (1 << 63) + 5
+_ONE = entry("general.architecture", STRING, "llama")
+
+
+def _raw_array(key: str, kind: int, count: int) -> bytes:
+    return text(key) + struct.pack("<IIQ", ARRAY, kind, count)
+
+
+CASES: dict[str, tuple[bytes, str]] = {
+    "empty": (b"", "not a GGUF"),
+    "three bytes": (b"GGU", "not a GGUF"),
+    "a web page": (b"<!DOCTYPE html><html>" + b" " * 200, "not a GGUF"),
+    "only the magic": (b"GGUF", "cut off"),
+    "version 1": (gguf(version=1), "version 1"),
+    "version 4": (gguf(version=4), "unknown version 4"),
+    "version 0": (gguf(version=0), "unknown version 0"),
+    "big endian": (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "big endian"),
+    "big endian magic": (b"FUGG" + struct.pack(">IQQ", 3, 0, 0), "big endian"),
+    "huge number of keys": (gguf(n_keys=_HUGE), "metadata entries"),
+    "more keys than bytes": (gguf(n_keys=8_000), "cut off"),
+    "huge number of tensors": (gguf([_ONE], n_tensors=_HUGE), "tensors"),
+    "more tensors than bytes": (gguf([_ONE], n_tensors=16_000), "cut off"),
+    "huge key": (gguf([struct.pack("<Q", _HUGE) + b"x" * 64]), "can't be used"),
+    "key twice": (gguf([_ONE, _ONE]), "twice"),
+    "unknown type": (gguf([text("a") + struct.pack("<I", 99) + b"\0" * 32]), "unknown type 99"),
+    "huge text": (gguf([text("a") + struct.pack("<IQ", STRING, _HUGE) + b"\0" * 32]), "cut off"),
+    "nested array": (gguf([_raw_array("a", ARRAY, 1) + b"\0" * 64]), "array of arrays"),
+    "array of unknown type": (gguf([_raw_array("a", 77, 1) + b"\0" * 64]), "unknown type 77"),
+    "huge array": (gguf([_raw_array("a", U32, _HUGE) + b"\0" * 64]), "cut off"),
+    "huge array of texts": (gguf([_raw_array("a", STRING, 1 << 61) + b"\0" * 64]), "cut off"),
+    "alignment 0": (gguf([entry("general.alignment", U32, 0)]), "power of two"),
+    "alignment 24": (gguf([entry("general.alignment", U32, 24)]), "power of two"),
+    "alignment as text": (gguf([entry("general.alignment", STRING, "32")]), "whole number"),
+    "five dimensions": (gguf([_ONE], [tensor("a", (1,) * 5, 0, 0)], data=64), "5 dimensions"),
+    "no dimension": (gguf([_ONE], [tensor("a", (), 0, 0)], data=64), "0 dimensions"),
+    "empty side": (gguf([_ONE], [tensor("a", (32, 0), 0, 0)], data=64), "impossible shape"),
+    "overflowing shape": (gguf([_ONE], [tensor("a", (1 << 40, 1 << 40), 0, 0)]), "impossible shape"),
+    "unknown storage": (gguf([_ONE], [tensor("a", (32,), 250, 0)], data=128), "not known here"),
+    "removed storage": (gguf([_ONE], [tensor("a", (32,), 31, 0)], data=128), "Q4_0_4_4"),
+    "row no multiple": (gguf([_ONE], [tensor("a", (33,), 2, 0)], data=128), "multiple of 32"),
+    "unaligned": (gguf([_ONE], [tensor("a", (8,), 0, 4)], data=128), "aligned"),
+    "tensor twice": (gguf([_ONE], [tensor("a", (8,), 0, 0), tensor("a", (8,), 0, 32)], data=64), "twice"),
+    "overlap": (gguf([_ONE], [tensor("a", (16,), 0, 0), tensor("b", (8,), 0, 32)], data=96), "overlap"),
+    "out of the file": (gguf([_ONE], [tensor("a", (16,), 0, 0)], data=32), "shorter"),
+    "far out of the file": (gguf([_ONE], [tensor("a", (16,), 0, 1 << 62)], data=64), "shorter"),
+    "name too long": (gguf([_ONE], [tensor("a" * 64, (8,), 0, 0)], data=32), "name"),
+    "many short arrays": (
+        gguf([array(f"k{i}", BOOL, [True] * 1_000) for i in range(70)]), "short arrays"
+    ),
+    "much text": (gguf([entry(f"k{i}", STRING, "x" * 900_000) for i in range(10)]), "longer than"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_defect_has_its_own_words(name: str) -> None:
+    raw, words = CASES[name]
+
+    with pytest.raises(GgufError) as caught:
+        read_header_bytes(raw, len(raw))
+
+    assert words in str(caught.value)
+    assert caught.value.cause
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_defect_is_found_in_a_file_quickly_and_in_little_memory(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(CASES[name][0])
+    tracemalloc.start()
+    begin = time.perf_counter()
+    try:
+        with pytest.raises(GgufError):
+            read_header(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert time.perf_counter() - begin < 0.5  # with tracing, which slows it several times
+    assert peak < 50 << 20
+
+
+def test_a_huge_sparse_file_of_empty_texts_is_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    with path.open("wb") as file:
+        file.write(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + _raw_array("a", STRING, 1 << 30))
+        file.truncate(20 << 30)  # a hole: zeros, so every text has length 0
+    begin = time.perf_counter()
+
+    with pytest.raises(GgufError, match="can't be used"):
+        read_header(path)
+
+    assert time.perf_counter() - begin < 0.1
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(GgufError, match=r"nowhere\.gguf can't be read"):
+        read_header(tmp_path / "nowhere.gguf")
+
+
+def test_control_characters_of_a_header_do_not_reach_the_message() -> None:
+    raw = gguf([entry("\x1b[31mred\x07", STRING, "x")] * 2)
+
+    with pytest.raises(GgufError) as caught:
+        read_header_bytes(raw, len(raw))
+
+    assert "\x1b" not in str(caught.value)
+    assert "\x07" not in str(caught.value)
+
+
+def test_a_text_too_long_to_matter_is_passed_over() -> None:
+    raw = gguf([entry("tokenizer.huggingface.json", STRING, "x" * (2 << 20)), entry("a", F32, 0.5)])
+
+    metadata = read_header_bytes(raw, len(raw)).metadata
+
+    assert getattr(metadata["tokenizer.huggingface.json"], "count", None) == 2 << 20
+    assert metadata["a"] == 0.5
+
+
+@settings(max_examples=300, deadline=500)
+@given(st.binary(max_size=400))
+@example(b"")
+def test_random_bytes_behind_the_magic_only_raise_gguf_errors(tail: bytes) -> None:
+    raw = b"GGUF\x03\0\0\0" + tail
+
+    _read_or_refuse(raw)
+
+
+@pytest.fixture(scope="module")
+def real_header(smollm2_path: Path) -> bytes:
+    return header_bytes(smollm2_path)
+
+
+@settings(max_examples=150, deadline=1_000, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_mutated_real_headers_only_raise_gguf_errors(real_header: bytes, data: st.DataObject) -> None:
+    raw = bytearray(real_header)
+    # the interesting bytes lie in the first kilobytes (metadata) and in the last ones (tensor table)
+    near = st.one_of(st.integers(0, 1_200), st.integers(len(raw) - 20_000, len(raw) - 1))
+    for at in data.draw(st.lists(near, min_size=1, max_size=6)):
+        raw[at] = data.draw(st.integers(0, 255))
+    if data.draw(st.booleans()):
+        del raw[data.draw(near) :]
+
+    _read_or_refuse(bytes(raw))
+
+
+def _read_or_refuse(raw: bytes) -> None:
+    begin = time.perf_counter()
+    refusal: GgufError | None = None
+    try:
+        shape_of(read_header_bytes(raw, 98_362_432))
+    except GgufError as error:
+        refusal = error
+    assert time.perf_counter() - begin < 0.4
+    assert refusal is None or (refusal.message and refusal.hint)
