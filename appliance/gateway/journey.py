@@ -58,9 +58,8 @@ class Journey:
             if decision.target == "reject":
                 raise self._rejection(decision, last)
             try:
-                moved = await (
-                    self._locally(decision) if decision.target == "local" else self._away(decision)
-                )
+                go = self._locally if decision.target == "local" else self._away
+                moved = await go(decision)
             except UpstreamFailed as failure:
                 if failure.started:
                     raise
@@ -155,7 +154,7 @@ class Journey:
         return None
 
     async def _away(self, decision: Decision) -> None:
-        """Answer from a remote."""
+        """Answer from a remote: when this returns, it was done."""
         ask, course = self._ask, self._course
         self._must_be_allowed()
         target = self._gate.remotes.target(decision.remote or "")
@@ -202,9 +201,10 @@ class Journey:
         try:
             async with asyncio.timeout(self._gate.limits.first_token_s) as clock, call as response:
                 pump = Pump(self._sink, self._course, side, self._gate.limits)
-                await (
-                    pump.whole(response) if self._ask.kind == "embedding" else pump.stream(response, clock)
-                )
+                if self._ask.kind == "embedding":
+                    await pump.whole(response)
+                else:
+                    await pump.stream(response, clock)
         except TimeoutError:
             raise UpstreamFailed("timeout", "no token came in time") from None
 

@@ -92,7 +92,8 @@ class Pump:
                     self._learn(chunk.data)
                 if chunk.speaks:
                     self._course.last_at = time.perf_counter()
-                self._held.append(chunk)
+                if self._track.started or chunk.kind != "quiet":
+                    self._held.append(chunk)
                 done = chunk.kind == "done"
                 if done:
                     break
@@ -102,7 +103,6 @@ class Pump:
 
     async def _flush(self, clock: asyncio.Timeout) -> None:
         if not self._track.started:
-            self._held = [chunk for chunk in self._held if chunk.kind != "quiet"]
             if sum(len(chunk.raw) for chunk in self._held) > self._limits.event_bytes:
                 raise UpstreamFailed("5xx", "it sends and sends without saying anything")
             return

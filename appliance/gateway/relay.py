@@ -55,8 +55,8 @@ class Track:
 class Relay:
     """Chunks in, bytes for the client out: as they came, but for the chunk that ends the last choice.
 
-    With several choices the last end is known only afterwards when an engine gives fewer than asked, so an end
-    that may be the last waits for the next event.
+    With several choices the last end is known only afterwards when an engine gives fewer than asked, so an
+    end that may be the last waits for the next event.
     """
 
     def __init__(self, choices: int, *, wants_usage: bool, appliance: Callable[[], dict[str, Any]]) -> None:

@@ -1,7 +1,8 @@
 """Opening a request to an engine or a remote, and naming what goes wrong with it.
 
-Each request has a connection of its own that is closed afterwards: llama-server closes after a stream although
-it promised to keep the connection, and closing is how both kinds of engine learn that nobody listens.
+Each request has a connection of its own that is closed afterwards: llama-server closes after a stream
+although it promised to keep the connection, and closing is how both kinds of engine learn that nobody
+listens.
 """
 
 from __future__ import annotations

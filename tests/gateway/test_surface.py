@@ -1,0 +1,140 @@
+"""Routes, error shapes, journal and metrics as clients meet them."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from tests.gateway.house import LOCAL_MODEL, House, short
+from tests.gateway.house import house as running
+
+
+async def test_models_lists_what_is_served(house: House) -> None:
+    for path in ("/v1/models", "/batch/v1/models"):
+        async with house.http.get(house.url + path) as got:
+            listed = await got.json()
+        assert listed["object"] == "list"
+        assert [model["id"] for model in listed["data"]] == [LOCAL_MODEL, "embedder:F16"]
+    async with house.http.get(f"{house.url}/v1/models/tiny") as got:
+        assert (await got.json())["id"] == LOCAL_MODEL
+
+
+async def test_an_unknown_model_is_a_404_with_the_nearest_names(house: House) -> None:
+    async with house.post(model="tinny") as got:
+        assert got.status == 404
+        error = (await got.json())["error"]
+        assert (error["code"], error["param"], error["type"]) == (
+            "model_not_found",
+            "model",
+            "not_found_error",
+        )
+        assert "tiny, embedder" in error["message"]
+        assert got.headers["X-Appliance-Reason"] == "reject.not_found"
+    row = await house.row()
+    assert (row.status, row.route, row.model, row.served_model) == (404, "none", "tinny", None)
+
+
+async def test_health_says_whether_a_request_would_be_served(house: House) -> None:
+    async with house.http.get(f"{house.url}/health") as got:
+        assert (got.status, await got.json()) == (200, {"status": "ok"})
+    house.host.state = {"status": "loading", "model": LOCAL_MODEL}
+    async with house.http.get(f"{house.url}/health") as got:
+        assert (got.status, (await got.json())["status"]) == (503, "loading")
+
+
+async def test_embeddings_are_answered_by_models_made_for_them(house: House) -> None:
+    async with house.post("/v1/embeddings", model="embedder", input="x") as got:
+        assert got.status == 200
+        reply = await got.json()
+        assert reply["data"][0]["embedding"] == [0.25, -0.5]
+        assert reply["appliance"]["route"] == got.headers["X-Appliance-Route"] == "local"
+    assert "stream" not in house.engine.seen[0].body
+    assert (await house.row()).tokens_in == 4
+    async with house.post("/v1/embeddings", model="tiny", input="x") as got:
+        assert got.status == 400
+        error = (await got.json())["error"]
+        assert "embedder:F16" in error["message"]
+        assert error["code"] == "reject.unsupported"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/v1/nothing", 404), ("POST", "/v1/images/generations", 404),
+     ("GET", "/v1/chat/completions", 405), ("GET", "/v1/receipts/req_unknown", 404), ("GET", "/v1/models/nope", 404), ("GET", "/", 404)],
+)  # fmt: skip
+async def test_unknown_routes_answer_in_openais_shape(
+    house: House, method: str, path: str, status: int
+) -> None:
+    body: dict[str, str] | None = {} if method == "POST" else None
+    async with house.http.request(method, house.url + path, json=body) as got:
+        assert got.status == status
+        assert set((await got.json())["error"]) >= {"message", "type", "param", "code"}
+        assert got.headers["X-Request-Id"]
+
+
+async def test_a_huge_body_is_refused() -> None:
+    async with running(short(body_bytes=10_000)) as house:
+        async with house.post(padding="x" * 20_000) as got:
+            assert got.status == 413
+            assert (await got.json())["error"]["type"] == "invalid_request_error"
+        assert house.engine.seen == []
+
+
+async def test_the_journal_row_holds_numbers_and_no_words(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    said = [{"role": "user", "content": "the secret of the user"}]
+    async with house.post(messages=said, model="tiny", headers={"User-Agent": "script/1"}) as got:
+        assert got.status == 200
+        request_id = got.headers["X-Request-Id"]
+    row = await house.row()
+    assert row.request_id == request_id
+    assert (row.model, row.served_model, row.route, row.reason) == ("tiny", LOCAL_MODEL, "local", "local.ok")
+    assert (row.lane, row.path, row.status) == ("interactive", "/v1/chat/completions", 200)
+    assert (row.tokens_in, row.tokens_out, row.tokens_per_second) == (7, 3, 42.5)
+    assert row.queue_ms is not None
+    assert row.ttft_ms is not None
+    assert row.total_ms is not None
+    assert 0 <= row.queue_ms <= row.ttft_ms <= row.total_ms < 5_000
+    assert row.client == "script/1"
+    assert "secret" not in repr(row) + caplog.text
+    [outcome] = house.local.outcomes
+    assert (outcome.tokens_out, outcome.tokens_per_second, outcome.running, outcome.ok) == (3, 42.5, 1, True)
+
+
+async def test_metrics_count_requests_with_bounded_labels(house: House) -> None:
+    for body in ({}, {"stream": True}, {"model": "a-name-that-nobody-knows"}):
+        async with house.post(**body) as got:
+            await got.read()
+    async with house.http.get(f"{house.url}/metrics") as got:
+        text = await got.text()
+    line = ('appliance_requests_total{lane="interactive",path="/v1/chat/completions",reason="local.ok",'
+            'route="local",status="200"} 2.0')  # fmt: skip
+    assert line in text
+    assert 'appliance_tokens_total{direction="out",route="local"} 6.0' in text
+    assert 'appliance_queue_waiting{lane="batch",model="tiny:Q4_1"} 0.0' in text
+    assert "appliance_requests_in_flight 0.0" in text
+    assert "a-name-that-nobody-knows" not in text
+
+
+@pytest.mark.parametrize("headers", [{"X-Appliance-Route": "cloud"}, {"X-Appliance-Priority": "urgent"}])
+async def test_a_header_that_is_misspelt_is_a_400(house: House, headers: dict[str, str]) -> None:
+    async with house.post(headers=headers) as got:
+        assert got.status == 400
+    assert house.engine.seen == []
+
+
+async def test_a_fault_of_our_own_shows_no_traceback(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
+        raise RuntimeError("inner detail")
+
+    monkeypatch.setattr(house.local, "view", broken)
+    async with house.post() as got:
+        assert got.status == 500
+        text = await got.text()
+    assert "inner detail" not in text
+    assert "Traceback" not in text
+    assert (await house.row()).status == 500
