@@ -7,6 +7,7 @@ a line that breaks often would then make no progress.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 from appliance.store import threads
@@ -22,34 +23,45 @@ class Sink:
 
     def __init__(self, part: PartFile, begin: Callable[[], None], moved: Callable[[int], None]) -> None:
         self._part = part
+        self._begin = begin
         self._moved = moved
         self._pending: list[bytes] = []
         self._waiting = 0
-        self._since = asyncio.get_running_loop().time()
-        self._writer = asyncio.ensure_future(asyncio.to_thread(begin))
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._closing = False
+        self._writer = asyncio.create_task(self._run())
 
     async def put(self, chunk: bytes) -> None:
         """Take a chunk; waits only when the disk is far behind. Raises what the writing raised."""
         self._pending.append(chunk)
         self._waiting += len(chunk)
-        now = asyncio.get_running_loop().time()
-        if self._writer.done() and (self._waiting >= _BATCH or now - self._since >= _BATCH_S):
+        if self._waiting >= _BATCH:
+            self._wake.set()
+        if self._writer.done():
             self._writer.result()
-            self._since = now
-            self._writer = asyncio.ensure_future(self._write())
         elif self._waiting >= _BACKLOG:
-            await threads.settled(self._writer)
+            self._room.clear()
+            await self._room.wait()
 
     async def close(self) -> None:
         """Write the rest, through any cancel. Raises what the writing raised."""
-        await threads.settled(asyncio.ensure_future(self._finish()))
+        self._closing = True
+        self._wake.set()
+        await threads.settled(self._writer)
 
-    async def _finish(self) -> None:
-        await self._writer
-        await self._write()
-
-    async def _write(self) -> None:
-        batch, self._pending, self._waiting = self._pending, [], 0
-        if batch:
-            await asyncio.to_thread(self._part.feed, batch)
-            self._moved(self._part.offset)
+    async def _run(self) -> None:
+        try:
+            await asyncio.to_thread(self._begin)
+            while self._pending or not self._closing:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), _BATCH_S)
+                batch, self._pending, self._waiting = self._pending, [], 0
+                if not self._closing:
+                    self._wake.clear()
+                self._room.set()
+                if batch:
+                    await asyncio.to_thread(self._part.feed, batch)
+                    self._moved(self._part.offset)
+        finally:
+            self._room.set()  # a reader that waits must see the error
