@@ -8,21 +8,18 @@ user of this machine may call, and nobody from outside.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
-import sys
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
 
 from aiohttp import web
 
 from appliance.errors import Rejected
+from appliance.gateway.peers import is_loopback, peer_uid
 
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::\d{1,5})?")
-_PROC_TCP = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +67,15 @@ def caller_of(request: web.Request) -> Caller:
     """The caller of a keyless gateway. Raises Rejected for other machines and other users."""
     transport = request.transport
     peer = transport.get_extra_info("peername") if transport else None
-    if not isinstance(peer, tuple) or not _is_loopback(str(peer[0])):
+    own = transport.get_extra_info("sockname") if transport else None
+    if not (isinstance(peer, tuple) and isinstance(own, tuple) and is_loopback(str(peer[0]))):
         raise Rejected(
             "A caller from another machine needs a key.",
             reason="reject.key",
             http_status=401,
             hint="Without keys the appliance answers only on this machine.",
         )
-    uid = peer_uid(str(peer[0]), int(peer[1]))
+    uid = peer_uid((str(peer[0]), int(peer[1])), (str(own[0]), int(own[1])))
     if uid is None:
         return Caller("loopback", unknown_user=True)
     if uid != os.getuid():
@@ -86,45 +84,6 @@ def caller_of(request: web.Request) -> Caller:
             hint="Start one of your own (`appliance up --port 0`).",
         )
     return Caller(f"uid:{uid}", unknown_user=False)
-
-
-def peer_uid(host: str, port: int, tables: Collection[Path] = _PROC_TCP) -> int | None:
-    """The OS user that owns the other end of a loopback TCP connection.
-
-    Linux only, from /proc/net/tcp{,6}: `local_address` is the caller's own end, written as the 32-bit words
-    of the address in the machine's byte order. None where it can't be known.
-    """
-    address = ipaddress.ip_address(host.partition("%")[0])
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    wanted = {f"{_proc_hex(a)}:{port:04X}" for a in (address, mapped) if a}
-    if isinstance(address, ipaddress.IPv4Address):
-        wanted.add(f"{_proc_hex(ipaddress.IPv6Address(f'::ffff:{address}'))}:{port:04X}")
-    for table in tables:
-        try:
-            lines = table.read_text(encoding="ascii").splitlines()[1:]
-        except (OSError, UnicodeDecodeError):
-            continue
-        for line in lines:
-            fields = line.split(maxsplit=10)
-            # A socket that no process holds any more (no inode) is listed with uid 0.
-            if len(fields) > 9 and fields[1] in wanted and fields[9] != "0":
-                return int(fields[7])
-    return None
-
-
-def _proc_hex(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
-    raw = address.packed
-    words = (raw[i : i + 4] for i in range(0, len(raw), 4))
-    return "".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return (mapped or address).is_loopback
 
 
 def _refused(message: str, hint: str) -> Rejected:

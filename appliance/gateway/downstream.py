@@ -70,8 +70,9 @@ class Downstream:
     async def close(self) -> web.StreamResponse:
         """End the stream."""
         try:
-            await self._response.write_eof()
-        except ConnectionError:
+            async with asyncio.timeout(self._limits.write_s):
+                await self._response.write_eof()
+        except (ConnectionError, TimeoutError):
             raise ClientGone from None
         return self._response
 

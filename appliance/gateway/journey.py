@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 
 from appliance.engines import Endpoint
-from appliance.errors import ApplianceError, Rejected
+from appliance.errors import ApplianceError, EngineUnavailable, Rejected
 from appliance.gateway import ask as asking
 from appliance.gateway import filter as fields
 from appliance.gateway import upstream
@@ -132,6 +132,8 @@ class Journey:
                 with gate.local.busy(ask.served):
                     await self._attempt(call, "local")
                 place.completed = True
+            except EngineUnavailable as error:
+                raise UpstreamFailed("refused", error.message) from None
             finally:
                 done = course.outcome(running, ok=place.completed)
                 gate.local.finished(ask.served, done)

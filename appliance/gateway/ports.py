@@ -85,8 +85,11 @@ class Local(Protocol):
         """
         ...
 
-    def busy(self, served: Served) -> AbstractContextManager[None]:
-        """Counts one request inside the engine while the block runs."""
+    def busy(self, served: Served) -> AbstractContextManager[object]:
+        """Counts one request inside the engine while the block runs.
+
+        Raises EngineUnavailable when it has just stopped being ready.
+        """
         ...
 
     def degraded(self, served: Served) -> tuple[str, ...]:

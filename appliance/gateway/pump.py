@@ -49,6 +49,7 @@ class Pump:
         self._track = Track(side)
         self._splitter = sse.Splitter(limits.event_bytes)
         self._held: list[Chunk] = []
+        self._held_bytes = 0
         self._begun = False
 
     async def whole(self, response: aiohttp.ClientResponse) -> None:
@@ -94,6 +95,7 @@ class Pump:
                     self._course.last_at = time.perf_counter()
                 if self._track.started or chunk.kind != "quiet":
                     self._held.append(chunk)
+                    self._held_bytes += len(chunk.raw)
                 done = chunk.kind == "done"
                 if done:
                     break
@@ -103,7 +105,7 @@ class Pump:
 
     async def _flush(self, clock: asyncio.Timeout) -> None:
         if not self._track.started:
-            if sum(len(chunk.raw) for chunk in self._held) > self._limits.event_bytes:
+            if self._held_bytes > self._limits.event_bytes:
                 raise UpstreamFailed("5xx", "it sends and sends without saying anything")
             return
         if not self._begun:
@@ -111,7 +113,7 @@ class Pump:
             clock.reschedule(None)
             self._course.first_at = time.perf_counter()
             await self._sink.begin()
-        held, self._held = self._held, []
+        held, self._held, self._held_bytes = self._held, [], 0
         await self._sink.put(held)
 
     def _learn(self, data: Mapping[str, Any]) -> None:

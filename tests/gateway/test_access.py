@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import sys
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from appliance.errors import Rejected
-from appliance.gateway.access import check_host, check_origin, peer_uid
+from appliance.gateway.access import check_host, check_origin
+from appliance.gateway.peers import from_tables, is_loopback, peer_uid
 from tests.gateway.house import House
 
 
@@ -94,22 +96,52 @@ def test_the_user_behind_a_connection_is_found(family: socket.AddressFamily) -> 
     except OSError:
         pytest.skip("this machine has no IPv6 loopback")
     with server, socket.create_connection(server.getsockname()[:2]) as client:
-        mine = client.getsockname()
-        assert peer_uid(mine[0], mine[1]) == os.getuid()
+        mine, ours = client.getsockname()[:2], server.getsockname()[:2]
+        assert peer_uid(mine, ours) == from_tables(mine) == os.getuid()
+        assert peer_uid((mine[0], 1), ours) is None
+    assert peer_uid(mine, ours) is None, "nobody holds it any more"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peer's user is asked of Linux")
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+async def test_a_real_connection_of_another_user_is_refused(house: House) -> None:
+    port = int(house.url.rpartition(":")[2])
+    os.seteuid(65534)  # a socket belongs to the user who makes it
+    try:
+        theirs = socket.create_connection(("127.0.0.1", port))
+    finally:
+        os.seteuid(0)
+    here = theirs.getsockname()
+    assert peer_uid(here, ("127.0.0.1", port)) == from_tables(here) == 65534
+    reader, writer = await asyncio.open_connection(sock=theirs)
+    writer.write(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    answer = await reader.readuntil(b"\r\n\r\n")
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 403 ")
+    assert b"reject.key" in answer
+
+
+@pytest.mark.parametrize(
+    ("host", "own"),
+    [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("::ffff:127.0.0.1", True), ("::1%lo", True),
+     ("10.0.0.5", False), ("::ffff:10.0.0.5", False), ("fe80::1%eth0", False), ("", False), ("x", False)],
+)  # fmt: skip
+def test_only_loopback_addresses_are_this_machine(host: str, own: bool) -> None:
+    assert is_loopback(host) == own
 
 
 def test_another_users_connection_is_seen_as_theirs(tmp_path: Path) -> None:
     table = tmp_path / "tcp"
-    words = "".join(f"{int.from_bytes(bytes([127, 0, 0, 1]), sys.byteorder):08X}")
+    words = f"{int.from_bytes(bytes([127, 0, 0, 1]), sys.byteorder):08X}"
     head = (
         "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
     )
     row = "   0: {}:{:04X} {}:20E1 01 00000000:00000000 00:00000000 00000000  {}  0 {} 1 0 20 4 30 10 -1\n"
     table.write_text(head + row.format(words, 5000, words, 1234, 99) + row.format(words, 5001, words, 0, 0))
-    assert peer_uid("127.0.0.1", 5000, [table]) == 1234
-    assert peer_uid("::ffff:127.0.0.1", 5000, [table]) == 1234
-    assert peer_uid("127.0.0.1", 5001, [table]) is None, "no process holds it: unknown, not root"
-    assert peer_uid("127.0.0.1", 5002, [table, tmp_path / "missing"]) is None
+    assert from_tables(("127.0.0.1", 5000), [table]) == 1234
+    assert from_tables(("::ffff:127.0.0.1", 5000), [table]) == 1234
+    assert from_tables(("127.0.0.1", 5001), [table]) is None, "no process holds it: unknown, not root"
+    assert from_tables(("127.0.0.1", 5002), [table, tmp_path / "missing"]) is None
 
 
 async def test_a_caller_whose_user_is_another_is_refused(

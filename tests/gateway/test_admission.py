@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import ExitStack
 
 import pytest
 from hypothesis import given
@@ -141,21 +140,18 @@ async def test_waiting_too_long_keeps_the_place_in_the_queue() -> None:
 def test_the_prediction_is_unknown_until_measured_and_zero_with_a_free_slot() -> None:
     clock = Clock()
     queue = Admission(1, 10, clock=clock)
-    assert queue.snapshot.predicted_wait == 0.0
-    with queue.enter("interactive"):
-        assert queue.snapshot.predicted_wait is None
+    assert queue.predicted_wait() == 0.0
     with queue.enter("interactive") as place:
+        assert queue.predicted_wait() is None
         clock.now += 4
         place.completed = True
-    with ExitStack() as stack:
-        stack.enter_context(queue.enter("interactive"))
+    with queue.enter("interactive"):
         assert queue.predicted_wait() == pytest.approx(4.0)
         clock.now += 3
         assert queue.predicted_wait() == pytest.approx(1.0)
-        stack.enter_context(queue.enter("interactive"))
-        stack.enter_context(queue.enter("batch"))
-        assert queue.predicted_wait() == pytest.approx(5.0)
-        assert queue.predicted_wait("batch") == pytest.approx(9.0)
+        with queue.enter("interactive"), queue.enter("batch"):
+            assert queue.predicted_wait() == pytest.approx(5.0)
+            assert queue.predicted_wait("batch") == pytest.approx(9.0)
 
 
 def test_a_request_that_was_cut_short_teaches_nothing() -> None:

@@ -62,7 +62,8 @@ async def test_embeddings_are_answered_by_models_made_for_them(house: House) -> 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [("GET", "/v1/nothing", 404), ("POST", "/v1/images/generations", 404),
-     ("GET", "/v1/chat/completions", 405), ("GET", "/v1/receipts/req_unknown", 404), ("GET", "/v1/models/nope", 404), ("GET", "/", 404)],
+     ("GET", "/v1/chat/completions", 405), ("GET", "/v1/receipts/req_unknown", 404),
+     ("GET", "/v1/models/nope", 404), ("GET", "/", 404)],
 )  # fmt: skip
 async def test_unknown_routes_answer_in_openais_shape(
     house: House, method: str, path: str, status: int
