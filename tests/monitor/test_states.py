@@ -165,7 +165,7 @@ def test_a_temperature_that_vanishes_clears_nothing_though_the_bits_are_still_re
 
 def test_bits_that_vanish_clear_critical_only_far_below_the_threshold() -> None:
     assert states([*[At(95, 0)] * 6, *[At(88, None)] * 100])[-1] == "critical"
-    assert states([*[At(95, 0)] * 6, *[At(84, None)] * 100])[-1] == "cool"
+    assert states([*[At(95, 0)] * 6, *[At(84, None)] * 100])[-1] == "warm"
 
 
 def test_a_device_that_never_tells_its_temperature_is_judged_by_its_bits() -> None:
