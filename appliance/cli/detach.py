@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from appliance.cli.output import daemon_or_none, find_paths
+from appliance.cli.output import daemon, find_paths
 from appliance.cli.progress import Bar
 from appliance.errors import ApplianceError
 
@@ -31,7 +31,7 @@ def start(arguments: list[str]) -> dict[str, Any]:
         )  # fmt: skip
     try:
         line = _first_line(child)
-    except KeyboardInterrupt:
+    except BaseException:
         child.terminate()
         child.wait()
         raise
@@ -62,10 +62,12 @@ def _first_line(child: subprocess.Popen[bytes]) -> bytes:
 
 
 def _show_progress(bar: Bar, pid: int) -> None:
-    client = daemon_or_none()
-    if client is None or client.pid != pid:
-        return
-    for row in client.downloads():
+    try:
+        client = daemon()
+        rows = client.downloads() if client.pid == pid else ()
+    except ApplianceError:
+        return  # not up yet, or busy: the next look may find it
+    for row in rows:
         if row.phase not in ("done", "failed"):
             bar.show(row.ref, row.phase, row.done, row.total, row.rate, row.eta_s, row.message)
 

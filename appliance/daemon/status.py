@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from appliance.daemon.downloads import Download
@@ -102,7 +102,8 @@ def _engine(serving: ServingSnapshot) -> dict[str, Any]:
     error = serving.error
     if serving.engine is None:
         return _absent_engine(serving)
-    row = asdict(serving.engine)
+    row = {part.name: getattr(serving.engine, part.name) for part in fields(serving.engine)}
+    row["buffers"] = {device: dict(use) for device, use in serving.engine.buffers.items()}
     row["model"] = serving.ref.ref
     row["state"] = serving.state
     if error is not None and not row["error"]:

@@ -105,7 +105,7 @@ def test_an_address_that_others_reach_is_refused_without_keys(home: Home) -> Non
 def test_a_model_that_needs_more_memory_than_there_is_exits_5_with_the_figures(home: Home) -> None:
     wishes = ("--ctx", "8192", "--parallel", "256")
     failed(home.run("up", MODEL, *wishes, "--port", "0"), 5, "does not fit")
-    done = home.run("plan", MODEL, *wishes, "--json")
+    done = home.run("plan", MODEL, *wishes, "--kv", "f16", "--json")
     assert done.code == 5
     plan = done.document
     assert plan["fits"] is False
