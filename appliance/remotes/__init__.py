@@ -1,4 +1,4 @@
-"""Endpoints elsewhere that may answer instead of this machine: watched, translated for, avoided when they fail."""
+"""Endpoints elsewhere that may answer instead of this machine: watched, spoken to, avoided when they fail."""
 
 from __future__ import annotations
 

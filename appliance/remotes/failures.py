@@ -17,7 +17,7 @@ _CONTEXT = re.compile(
 )
 _CONTEXT_CODES = frozenset({"context_length_exceeded", "exceed_context_size_error"})
 _CONTEXT_PARAMS = frozenset({"input_tokens", "input_text"})
-_CONTEXT_STATUSES = frozenset({200, 400, 413, 422})
+_CONTEXT_STATUSES = frozenset({400, 413, 422})
 _MODEL_CODES = frozenset({"model_not_found", "NotFoundError"})
 _SECRETS = re.compile(r"(?i)\bbearer\s+\S+|\bsk-[\w*.-]{4,}")
 _LIMIT = 500
@@ -39,19 +39,27 @@ def normalise_error(status: int, body: bytes | str | Mapping[str, Any] | None) -
     found = _error(body)
     message = _SECRETS.sub("[key]", clean_line(_message(found, body), _LIMIT))
     if status == 200:
-        status = _int(found.get("code")) or 500
+        status = _int(found.get("code")) or (400 if _says_too_long(found, message) else 500)
     return Failure(_kind(status, found, message), message or f"HTTP {status} without a message")
 
 
+def _says_too_long(error: Mapping[str, Any], message: str) -> bool:
+    """The three dialects: OpenAI's code, llama-server's type, vLLM's param or sentence."""
+    if _words(error) & _CONTEXT_CODES or error.get("param") in _CONTEXT_PARAMS:
+        return True
+    return _CONTEXT.search(message) is not None
+
+
+def _words(error: Mapping[str, Any]) -> set[str]:
+    return {str(error.get(name)) for name in ("code", "type")}
+
+
 def _kind(status: int, error: Mapping[str, Any], message: str) -> FailureKind:
-    words = {str(error.get(name)) for name in ("code", "type")}
-    if status in _CONTEXT_STATUSES and (
-        words & _CONTEXT_CODES or error.get("param") in _CONTEXT_PARAMS or _CONTEXT.search(message)
-    ):
+    if status in _CONTEXT_STATUSES and _says_too_long(error, message):
         return "context"
     if status in (401, 403):
         return "key"
-    if words & _MODEL_CODES or (status == 404 and error.get("param") == "model"):
+    if _words(error) & _MODEL_CODES or (status == 404 and error.get("param") == "model"):
         return "model"
     if status in (429, 503, 529):
         return "overload"

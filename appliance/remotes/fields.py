@@ -11,8 +11,8 @@ LLAMA_ONLY = frozenset((
     "reasoning_control", "parse_tool_calls", "response_fields", "grammar_lazy", "grammar_triggers",
     "repeat_last_n", "penalize_nl", "min_keep", "return_tokens", "priority",
 ))  # fmt: skip
-"""Dropped on the way to a remote. They steer llama-server's cache, slots, output or extra samplers; `priority`
-belongs to the remote's owner. The router keeps requests whose samplers matter on the local side
+"""Dropped on the way to a remote. They steer llama-server's cache, slots, output or extra samplers, and
+`priority` belongs to the remote's owner. The router keeps requests whose samplers matter on the local side
 (`Features.local_fields`)."""
 
 OPENAI_FIELDS = frozenset((

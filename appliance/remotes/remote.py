@@ -33,8 +33,8 @@ JITTER = 0.2
 class Remote:
     """One endpoint. `start` keeps its snapshot fresh; `probe` looks once, with or without that.
 
-    `env` is read for the key at each use, so that the key is never kept. `on_change` hears of each snapshot whose
-    state, models or breaker differ from the one before; it must not raise.
+    `env` is read for the key at each use, so that the key is never kept. `on_change` hears of each snapshot
+    whose state, models or breaker differ from the one before; it must not raise.
     """
 
     def __init__(
