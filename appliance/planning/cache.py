@@ -83,6 +83,13 @@ def kv_layer_bytes(shape: ModelShape, load: Load, layer: int) -> int:
     return load.streams * total
 
 
+def f16_copy_bytes(shape: ModelShape, load: Load, layer: int) -> int:
+    """Bytes of one block's cache if it were f16: CUDA's attention makes such a copy of a quantised one."""
+    key, value = shape.kv_row(layer)
+    cells = window_cells(shape, load) if shape.swa_layers[layer] else load.ctx
+    return load.streams * cells * 2 * (key + value)
+
+
 def kv_bytes(shape: ModelShape, load: Load) -> int:
     """Bytes of the whole KV cache."""
     return sum(kv_layer_bytes(shape, load, il) for il in range(shape.n_layer))

@@ -54,19 +54,30 @@ def live_floats(shape: ModelShape) -> int:
     return total
 
 
-def gpu_compute(shape: ModelShape, load: Load, era: Era = "new") -> int:
-    """Compute buffer of the one GPU that holds the whole model."""
+def gpu_compute(
+    shape: ModelShape, load: Load, era: Era = "new", *, mask_copies: int = 1, kv_copy: int = 0
+) -> int:
+    """Compute buffer of a GPU when the whole model is on GPUs.
+
+    `mask_copies` is 4 with several GPUs (pipeline parallelism). `kv_copy`: bytes of one block's cache in f16,
+    which CUDA makes of a quantised one for its attention.
+    """
     if not load.flash_attn:
         return _without_flash_attention(shape, load)
     masks, logits = mask_cells(shape, load), load.unit * (shape.n_vocab + shape.n_embd)
     if era == "new":
-        peak = 2 * load.n_ubatch * masks + load.unit * live_floats(shape)
+        stages = [load.unit * live_floats(shape)]
+        if kv_copy:
+            stages.append(kv_copy + 4 * load.unit * shape.n_embd)
+        peak = mask_copies * 2 * load.n_ubatch * masks + max(stages)
         return max(peak, logits) if load.n_outputs >= load.n_ubatch else peak
     attention = 2 * shape.n_embd + max(shape.n_head) * shape.head_k
     return max(logits, 6 * load.n_ubatch * masks + load.unit * attention)
 
 
-def partial_compute(shape: ModelShape, load: Load, *, layer_weights: int, layer_kv: int) -> int:
+def partial_compute(
+    shape: ModelShape, load: Load, *, layer_weights: int, layer_kv: int, kv_copy: int = 0
+) -> int:
     """Bound for a GPU that holds a part of the blocks.
 
     For long batches the weights of a block in RAM are copied to the GPU, with a second copy of the masks; for
@@ -76,7 +87,7 @@ def partial_compute(shape: ModelShape, load: Load, *, layer_weights: int, layer_
     feed_forward = load.unit * live_floats(shape) + masks + layer_weights
     attention = layer_kv + 4 * load.unit * shape.n_embd
     bound = masks + max(feed_forward, attention)
-    return max(bound, gpu_compute(shape, load))
+    return max(bound, gpu_compute(shape, load, kv_copy=kv_copy))
 
 
 def host_compute(shape: ModelShape, load: Load, era: Era = "new") -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from appliance.gguf import Header, ModelShape, shape_of
-from appliance.planning.cache import Load, kv_layer_bytes, pad, state_layer_bytes
+from appliance.planning.cache import Load, f16_copy_bytes, kv_layer_bytes, pad, quantised, state_layer_bytes
 from appliance.planning.compute import (
     cpu_compute,
     era_of,
@@ -28,6 +28,7 @@ ENGINE_PROCESS = 128 * MIB
 _DRIVER = {"cuda": 350 * MIB, "rocm": 450 * MIB, "vulkan": 250 * MIB, "metal": 100 * MIB}
 _DRIVER_DEFAULT = 250 * MIB
 _PIPELINE_COPIES = 4
+_COPYING = frozenset({"cuda", "rocm"})  # backends that turn a quantised cache into f16 for attention
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,19 +179,23 @@ class Estimator:
         return Bytes(model, sum(caches[il] for il in mine), max(compute, 0), driver_overhead(device))
 
     def _gpu_compute(self, index: int, caches: tuple[int, ...], load: Load, on_host: list[int]) -> int:
-        full = gpu_compute(self.shape, load, self._era)
-        if not on_host:
-            if len(self.devices) > 1:  # pipeline parallelism keeps several copies of the masks
-                full += (_PIPELINE_COPIES - 1) * 2 * load.n_ubatch * mask_cells(self.shape, load)
-            return full
-        if index > 0:
-            return full  # the first device takes the blocks that lie in RAM
+        kv_copy = self._kv_copy(index, load)
+        if not on_host or index > 0:  # the first device works for the blocks that lie in RAM
+            pipelined = not on_host and len(self.devices) > 1
+            copies = _PIPELINE_COPIES if pipelined else 1
+            return gpu_compute(self.shape, load, self._era, mask_copies=copies, kv_copy=kv_copy)
         return partial_compute(
             self.shape,
             load,
             layer_weights=max(self._blocks[il] for il in on_host),
             layer_kv=max(caches[il] for il in on_host),
+            kv_copy=kv_copy,
         )
+
+    def _kv_copy(self, index: int, load: Load) -> int:
+        if self.devices[index].backend not in _COPYING or not quantised(load.kv_k):
+            return 0
+        return max((f16_copy_bytes(self.shape, load, il) for il in range(self.shape.n_layer)), default=0)
 
     def _host(
         self,
