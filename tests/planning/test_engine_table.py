@@ -100,3 +100,30 @@ def test_a_published_measurement_of_a_stub() -> None:
     found = cpu_compute(truth.shape({**row, "n_ff": 12_288}), load)
 
     assert found / MIB == pytest.approx(448.05, rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("model", "ctx_total", "slots", "said"),
+    [
+        ("smollm2", 2_048, 1, (92, 45.0, 16.64)),
+        ("smollm2", 32_768, 4, (92, 720.0, 22.64)),
+        ("gemma3", 16_384, 2, (222 + 12, 78.0, 27.28)),  # host and repacked weights
+        ("gemma3", 32_768, 4, (222 + 12, 156.0, 27.28)),
+    ],
+)
+def test_plans_for_ram_against_xllamacpp(
+    model: str, ctx_total: int, slots: int, said: tuple[int, float, float], request: pytest.FixtureRequest
+) -> None:
+    """What xllamacpp 2026.10.11549 logged on a CPU: weights in whole MiB, cache and compute buffers."""
+    found = make_plan(
+        request.getfixturevalue(model),
+        [],
+        _HOST,
+        PlanRequest(ctx=ctx_total // slots, parallel=slots),
+        model="m",
+        engine_build="xllamacpp 2026.10.11549",
+    )
+
+    assert found.host.model / MIB == pytest.approx(said[0] + 0.5, abs=1.1)
+    assert found.host.kv / MIB == pytest.approx(said[1])
+    assert found.host.compute / MIB == pytest.approx(said[2], rel=0.11)
