@@ -1,6 +1,6 @@
 """Every key of the UI, once. Bindings, footer, help and command palette are made from this table.
 
-To add an action: a row here, and a method `action_<method>` on the app (scope `app`) or on the screen.
+To add an action: a row here, and a method `action_<method>` on the app. `scope` says where its key works.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def bindings(scope: Scope) -> list[Binding]:
     from textual.binding import Binding  # late, so that the views stay free of Textual
 
     return [
-        Binding(a.key, a.method, a.label, id=a.id, show=False, tooltip=a.help)
+        Binding(a.key, f"app.{a.method}", a.label, id=a.id, show=False, tooltip=a.help)
         for a in ACTIONS
         if a.scope == scope and a.key != "ctrl+p"  # Textual binds its palette itself
     ]

@@ -39,6 +39,7 @@ INTERVAL_S = 1.0
 BLURRED_S = 5.0
 """Pace while the terminal has not the focus."""
 POLL_TIMEOUT_S = 3.0
+POLL = "poll"
 
 
 class ApplianceApp(App[int]):
@@ -75,7 +76,10 @@ class ApplianceApp(App[int]):
         """Open the dashboard and begin to poll."""
         self.push_screen(Dashboard(self.view, ascii_only=self._ascii_only))
         if self._polling:
-            self.run_worker(self._poll(), group="poll", exclusive=True, exit_on_error=False)
+            self._start_polling()
+
+    def _start_polling(self) -> None:
+        self.run_worker(self._poll(), group=POLL, exclusive=True, exit_on_error=False)
 
     async def _poll(self) -> None:
         while True:
@@ -140,6 +144,8 @@ class ApplianceApp(App[int]):
             log.error("worker %s failed", event.worker.name, exc_info=event.worker.error)
             kind = type(event.worker.error).__name__
             self._tell(events.Event(self._clock(), f"A part of this UI failed ({kind}); see its log.", "bad"))
+            if event.worker.group == POLL:
+                self.set_timer(INTERVAL_S, self._start_polling)
 
     # keys
 

@@ -80,8 +80,8 @@ class Dashboard(Screen[None]):
     def show(self, view: View) -> None:
         """Take a new view: sizes first, then contents."""
         self._view = view
-        if not self.is_mounted or not self.size.width:
-            return
+        if not self.size.width or not self.query("#tiny"):
+            return  # not composed yet, or leaving
         width, height = self.size
         tiny = state.is_tiny(width, height)
         self.set_class(tiny, "-tiny")

@@ -42,7 +42,7 @@ def _engine(before: StatusSnapshot, after: StatusSnapshot, now: float) -> Iterat
         return
     if old is not None and old.state == new.state:
         if (new.restarts or 0) > (old.restarts or 0):
-            yield Event(now, f"The engine was restarted ({new.restarts} times so far).", "warn")
+            yield Event(now, f"The engine was restarted (restart {new.restarts}).", "warn")
         return
     was_on = old is not None and old.state in ("ready", "busy")
     if new.state == "ready" and not was_on:

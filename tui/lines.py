@@ -98,6 +98,14 @@ def joined(parts: Iterable[Line], between: str = " · ") -> Line:
     return tuple(spans)
 
 
+def joined_within(parts: Iterable[Line], width: int) -> Line:
+    """Like `joined`, without the last parts that do not fit. The first one always stays."""
+    kept = [part for part in parts if part]
+    while len(kept) > 1 and width_of(joined(kept)) > width:
+        kept.pop()
+    return joined(kept)
+
+
 def width_of(spans: Line) -> int:
     """The columns that a line takes."""
     return sum(cells(safe(span.text)) for span in spans)

@@ -78,7 +78,7 @@ class LogScreen(Screen[None]):
         self._redraw()
 
     def _text(self, text: str) -> str:
-        one = safe(clean_line(text))
+        one = safe(clean_line(text)) or " "  # Log drops empty lines
         return glyphs.to_ascii(one) if self._ascii_only else one
 
     def _redraw(self) -> None:

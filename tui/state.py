@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
 from typing import Literal
 
-from appliance.client import EngineRow, StatusSnapshot
+from appliance.client import StatusSnapshot
 from appliance.errors import ApplianceError
 from tui import glyphs
 from tui.actions import ACTIONS, SCREENS, Action
@@ -24,6 +24,10 @@ MIN_WIDTH, MIN_HEIGHT = 60, 16
 COMPACT_WIDTH, COMPACT_HEIGHT = 100, 30
 """Below either, panels stand one under the other in their short form."""
 
+FRESH_S = 15.0
+"""For so long an event stands before the notes that are there anyway."""
+
+NoticeTone = Literal["bad", "warn", "accent", "plain", "muted"]
 Phase = Literal["connecting", "empty", "stopped", "loading", "running", "failed"]
 
 
@@ -101,11 +105,11 @@ def phase(shot: StatusSnapshot | None) -> Phase:
             return "stopped"
 
 
-def engine_mark(shot: StatusSnapshot | None, *, of: EngineRow | None = None) -> Span:
+def engine_mark(shot: StatusSnapshot | None) -> Span:
     """The engine's state as glyph and word."""
-    engine = of or (shot.engine if shot else None)
+    engine = shot.engine if shot else None
     if engine is not None:
-        return glyphs.mark("stopped" if engine.state == "absent" else engine.state)
+        return glyphs.mark({"absent": "stopped"}.get(engine.state, engine.state))
     if shot is None:
         return glyphs.mark("connecting")
     return Span(f"{glyphs.STOPPED} no model" if shot.model is None else f"{glyphs.STOPPED} stopped", "muted")
@@ -138,7 +142,8 @@ def _facts(view: View) -> Line:
     if view.snapshot is None:
         return (glyphs.mark("connecting"),)
     policy = (view.snapshot.policy or f"policy {NA}").replace("-", " ")
-    return joined([(engine_mark(view.snapshot),), (Span(policy),)])
+    failed = Span(f"{glyphs.FAILED} engine failed", "bad")
+    return joined([(failed if view.phase == "failed" else engine_mark(view.snapshot),), (Span(policy),)])
 
 
 def notice(view: View, width: int) -> Line:
@@ -147,7 +152,7 @@ def notice(view: View, width: int) -> Line:
     return (Span(crop(f" {text}", width), tone),)
 
 
-def _notice(view: View) -> tuple[str, Literal["bad", "warn", "accent", "plain", "muted"]]:
+def _notice(view: View) -> tuple[str, NoticeTone]:
     if view.lost is not None:
         since = ago(view.lost.since, view.now)
         return (
@@ -158,18 +163,24 @@ def _notice(view: View) -> tuple[str, Literal["bad", "warn", "accent", "plain", 
         return f"‖ Frozen at {view.clock(view.now)}. Space goes on.", "accent"
     if view.working is not None:
         return f"{glyphs.BUSY} {view.working} …", "accent"
+    newest = view.events[0] if view.events else None
+    if newest is not None and view.now - newest.at < FRESH_S:
+        return _told(view, newest)
     if view.version is not None:
         todo = "Restart it: appliance down, then appliance up"
         return f"! The daemon has version {view.version}, this is another one. {todo}", "warn"
-    if view.events:
-        newest = view.events[0]
-        tone: Literal["bad", "plain"] = "bad" if newest.tone == "bad" else "plain"
-        return f"{glyphs.SELECTED} {view.clock(newest.at)}  {newest.text}", tone
     notes = view.snapshot.notes if view.snapshot else ()
     if notes:
-        more = f"  ({len(notes)} notes, n lists them)" if len(notes) > 1 else "  (n for more)"
-        return f"! {notes[0].detail or notes[0].code}{more}", "warn"
-    return "", "muted"
+        first = " ".join(part for part in (notes[0].detail or notes[0].code, notes[0].todo) if part)
+        return f"! {first}" + (f"  ({len(notes)} notes, n lists them)" if len(notes) > 1 else ""), "warn"
+    return _told(view, newest) if newest is not None else ("", "muted")
+
+
+def _told(view: View, event: Event) -> tuple[str, NoticeTone]:
+    return (
+        f"{glyphs.SELECTED} {view.clock(event.at)}  {event.text}",
+        "bad" if event.tone == "bad" else "plain",
+    )
 
 
 def labels(view: View) -> Sequence[tuple[Action, str]]:

@@ -7,7 +7,7 @@ from appliance.units import duration, size
 from tui import glyphs
 from tui.frame import PanelView
 from tui.graphs import bar
-from tui.lines import Line, Span, fit, joined, line
+from tui.lines import Line, Span, fit, joined, joined_within, line, width_of
 from tui.state import View
 from tui.words import gib, percent
 
@@ -32,10 +32,11 @@ def _row(row: DownloadRow, width: int) -> Line:
         return line(*head, row.phase, f": {row.message}" if row.message else "")
     share = None if not row.total else row.done / row.total
     meter = "" if share is None else f"{bar([(share, '█')], 1.0, 10)} {percent(share * 100):>5}  "
-    sizes = f"{gib(row.done)} of {gib(row.total)} GiB"
+    sizes = f"{gib(row.done)}/{gib(row.total)} GiB"
     rate = "" if row.rate is None else f"{size(int(row.rate))}/s"
     left = "" if row.eta_s is None else f"{duration(row.eta_s)} left"
     again = {True: "resumable", False: "starts over after a stop", None: ""}[row.resumable]
     word = "" if row.phase == "downloading" else row.phase
-    facts = joined([line(text) for text in (word, sizes, rate, left, again) if text])
-    return line(*head, Span(meter, "accent"), *facts)
+    start = line(*head, Span(meter, "accent"))
+    facts = [line(text) for text in (word, sizes, rate, left, again) if text]
+    return (*start, *joined_within(facts, width - width_of(start)))

@@ -9,7 +9,7 @@ from appliance.units import size
 from tui import glyphs
 from tui.frame import PanelView
 from tui.graphs import bar
-from tui.lines import Line, Span, Tone, joined, line, wrap
+from tui.lines import Line, Span, Tone, joined, joined_within, line, wrap
 from tui.state import View, engine_mark
 from tui.views.route import queue_words, remote_words, today_words
 from tui.words import NA, ago, number, percent
@@ -67,7 +67,7 @@ def _short(shot: StatusSnapshot, engine: EngineRow | None, view: View, width: in
         first,
         line(*(split(shot, width) if room < 34 else why(shot.plan, width))),
         joined([_context(shot), _slots(engine), _speed(engine)]),
-        joined([remote_words(shot), queue_words(shot), today_words(shot)]),
+        joined_within([remote_words(shot), queue_words(shot), today_words(shot)], width),
     )
 
 
@@ -88,6 +88,8 @@ def split(shot: StatusSnapshot, width: int) -> Line:
     if n_layer is None or on_gpu is None:
         return line(NA)
     total = n_layer + 1  # llama.cpp counts the output head as one more
+    if on_gpu <= 0 and not shot.gpus:
+        return line(f"all {total} layers on the CPU")
     on_gpu = max(0, min(on_gpu, total))
     about = "" if read_back is not None else "~"
     left, right = f"{about}GPU {on_gpu} ", f" {total - on_gpu} CPU of {total}"
@@ -139,10 +141,11 @@ def _speed(engine: EngineRow | None) -> Line:
 
 
 def _process(engine: EngineRow | None) -> Line:
-    if engine is None:
-        return line("–")
+    if engine is None or engine.state == "absent":
+        return line("not running; ", Span("s", "accent"), " starts it")
     pid = NA if engine.pid is None else engine.pid
-    return line(f"{engine.build or engine.kind or NA} · pid {pid} · restarts {number(engine.restarts)}")
+    restarts = line(Span(f"restarts {engine.restarts}", "warn")) if engine.restarts else ()
+    return joined([line(engine.build or engine.kind or NA), line(f"pid {pid}"), restarts])
 
 
 def _progress(engine: EngineRow | None, view: View, width: int) -> tuple[Line, ...]:
@@ -208,7 +211,9 @@ def _failed(view: View, width: int, compact: bool) -> PanelView:
     if shown:
         rows += [line(Span("Last lines", "muted")), *(line(Span(f"  {text}", "muted")) for text in shown)]
     scope = joined([(engine_mark(shot),), line(f"restarts {number(engine.restarts)}")])
-    return PanelView("Engine", (line(*_model(shot)), *rows), scope, "bad")
+    away = any(remote.state == "up" for remote in shot.remotes) and shot.policy != "local-only"
+    still = "Requests still go to the remote." if away else "Requests are refused until it runs."
+    return PanelView("Engine", (joined([_model(shot), line(still)]), *rows), scope, "bad")
 
 
 def _labelled(word: str, text: str, width: int) -> list[Line]:

@@ -9,7 +9,7 @@ from appliance.client import GpuRow, StatusSnapshot
 from tui import glyphs
 from tui.frame import PanelView
 from tui.graphs import Spark, bar
-from tui.lines import Line, Span, cells, joined, line
+from tui.lines import Line, Span, cells, joined, line, plain
 from tui.state import View
 from tui.words import NA, gib, number, percent
 
@@ -31,7 +31,10 @@ def gpu_panel(view: View, width: int, compact: bool) -> PanelView:
     for number_, gpu in enumerate(shot.gpus):
         if several:
             rows.append(line(Span(f"{number_} · {gpu.name or gpu.id}", "strong"), *_age(gpu)))
-        rows += _short(view, gpu, width) if compact or several else _long(view, gpu, width)
+        drawn = _short(view, gpu, width) if compact or several else _long(view, gpu, width)
+        rows += [line(Span(plain(row), "muted")) for row in drawn] if _age(gpu) else drawn
+    if shot.thermal_message and shot.thermal not in (None, "cool", "unknown"):
+        rows.append(line(Span(f"! {shot.thermal_message}", "warn")))
     first = shot.gpus[0]
     title = f"{len(shot.gpus)} GPUs" if several else f"GPU 0 · {first.name or first.id}"
     pace = () if compact else line(f"every {view.interval_s:g} s · {spark_width(width)} s shown")

@@ -47,7 +47,8 @@ def requests_panel(view: View, width: int, compact: bool) -> PanelView:
     scope = line(f"{running} running · {words.number(shot.queue.waiting)} queued")
     rows = (*shot.running, *shot.recent)
     if not rows:
-        return PanelView("Requests", _none_yet(shot.gateway_url), scope)
+        model = shot.model.ref.partition(":")[0] if shot.model else "MODEL"
+        return PanelView("Requests", _none_yet(shot.gateway_url, model), scope)
     columns = tuple(c for c in _COLUMNS if not (compact and c.long_only))
     widths = _widths(columns, width)
     titles = [fit(c.title, w, c.align) for c, w in zip(columns, widths, strict=True)]
@@ -95,15 +96,12 @@ def status_words(row: RequestRow) -> tuple[str, Tone]:
     return (text, "warn" if row.status >= 400 or row.degraded else "plain")
 
 
-def _none_yet(url: str | None) -> tuple[Line, ...]:
+def _none_yet(url: str | None, model: str) -> tuple[Line, ...]:
     if url is None:
         return (line("No requests yet."),)
     return (
         line("No requests yet. A first one:"),
-        line(Span(f"  curl {url}/chat/completions -H 'content-type: application/json' \\", "accent")),
-        line(
-            Span(
-                """    -d '{"model": "auto", "messages": [{"role": "user", "content": "Hello"}]}'""", "accent"
-            )
-        ),
+        line(Span(f"  curl {url}/chat/completions \\", "accent")),
+        line(Span(f"""   -H 'content-type: application/json' -d '{{"model": "{model}",""", "accent")),
+        line(Span("""   "messages": [{"role": "user", "content": "Hello"}]}'""", "accent")),
     )

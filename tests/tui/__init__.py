@@ -1,0 +1,1 @@
+"""Tests of the terminal UI, against the stub daemon of the client's tests."""

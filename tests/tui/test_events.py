@@ -1,0 +1,85 @@
+"""What happened between two snapshots, each told once."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from appliance.client import StatusSnapshot
+from tests.client import documents
+from tests.tui.test_state import with_engine
+from tui import events
+
+
+def told(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """The sentences between two documents."""
+    return [
+        e.text
+        for e in events.between(StatusSnapshot.parse(before), StatusSnapshot.parse(after), documents.NOW)
+    ]
+
+
+def changed(**changes: Any) -> dict[str, Any]:
+    """The normal document with other top-level values."""
+    return documents.normal() | changes
+
+
+def restarted() -> dict[str, Any]:
+    """The normal document after one restart."""
+    document = documents.normal()
+    document["engines"][0]["restarts"] = 1
+    return document
+
+
+def after_request(**row: Any) -> dict[str, Any]:
+    """The normal document with one more request."""
+    document = copy.deepcopy(documents.normal())
+    document["requests"]["recent"].insert(0, {"request_id": "new"} | row)
+    return document
+
+
+DOWNLOAD = documents.loading()["downloads"][0]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (documents.normal(), documents.normal(), []),
+        (with_engine("loading"), documents.normal(), ["The engine is ready: qwen2.5-32b-instruct:Q4_K_M."]),
+        (with_engine("busy"), documents.normal(), []),
+        (changed(engines=[]), with_engine("loading"), ["The engine is loading qwen2.5-32b-instruct:Q4_K_M."]),
+        (with_engine("starting"), with_engine("loading"), []),
+        (documents.normal(), with_engine("absent"), ["The engine is stopped."]),
+        (documents.normal(), changed(engines=[]), ["The engine is stopped."]),
+        (documents.normal(), restarted(), ["The engine was restarted (restart 1)."]),
+        (documents.normal(), changed(thermal="throttled"), ["Heat is throttled, was cool."]),
+        (documents.normal(), after_request(route="remote", reason="remote.queue"),
+         ["Sent to remote: local queue too long."]),
+        (documents.normal(), after_request(route="none", status=503, reason="reject.thermal"),
+         ["A request ended with 503: too hot."]),
+        (documents.normal(), after_request(route="local", status=200), []),
+        (changed(downloads=[DOWNLOAD]), changed(downloads=[DOWNLOAD | {"phase": "done"}]),
+         ["Downloaded and verified: mistral-small-24b-instruct:Q4_K_M."]),
+        (changed(downloads=[DOWNLOAD]),
+         changed(downloads=[DOWNLOAD | {"phase": "failed", "message": "disk full"}]),
+         ["The download of mistral-small-24b-instruct:Q4_K_M failed: disk full"]),
+        (documents.normal(), changed(notes=[{"code": "on_battery", "detail": "41 %"}]), ["on_battery: 41 %"]),
+        (changed(notes=[{"code": "on_battery"}]), documents.normal(), ["on_battery: over."]),
+    ],
+)  # fmt: skip
+def test_changes_are_told(before: dict[str, Any], after: dict[str, Any], expected: list[str]) -> None:
+    assert told(before, after) == expected
+
+
+def test_a_failure_is_told_with_its_reason_and_as_bad() -> None:
+    happened = events.between(
+        StatusSnapshot.parse(documents.loading()), StatusSnapshot.parse(documents.failed()), documents.NOW
+    )
+    failure = next(event for event in happened if event.tone == "bad")
+    assert failure.text.startswith("The engine failed: llama-server exited with code 1")
+
+
+def test_the_first_snapshot_tells_nothing() -> None:
+    assert events.between(None, StatusSnapshot.parse(documents.failed()), documents.NOW) == ()
