@@ -83,12 +83,13 @@ def choose(model: str | None) -> str | None:
 
 
 def _ask(offers: tuple[Any, ...]) -> str:
-    from appliance.operations.models import size_of
     from appliance.units import size
 
     remark("No model is here yet. Three that fit this machine:")
     for number, ref in enumerate(offers, 1):
-        remark(f"  {number}  {ref.model.name} {ref.quant}  {size(size_of(ref))}  {ref.model.license or ''}")
+        remark(
+            f"  {number}  {ref.model.name} {ref.quant}  {size(ref.variant.size)}  {ref.model.license or ''}"
+        )
     picked = click.prompt("Which one", type=click.IntRange(1, len(offers)), default=len(offers), err=True)
     chosen: str = offers[picked - 1].ref
     return chosen

@@ -83,5 +83,6 @@ class Rooms:
         self.local.update(snapshot)
         engine = snapshot.engine
         self.monitor.set_active(engine is not None and engine.pid is not None)
+        self.monitor.set_busy(snapshot.state == "busy")
         self.monitor.set_engine_pids({engine.pid} if engine is not None and engine.pid is not None else set())
         self.changes.notify()

@@ -143,7 +143,7 @@ class Serving:
         self._set(ServingSnapshot(ref=ref, state="starting", since=time.time()))
         stored = await self._library.require(ref)
         settings = self._library.settings
-        looked = await survey(settings, wishes.engine)
+        looked = await survey(settings, wishes.engine, wake=True)
         self._set(replace(self._snapshot, survey=looked))
         embedding = "embedding" in ref.model.use
         plan = await plan_file(

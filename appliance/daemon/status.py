@@ -13,7 +13,6 @@ from appliance.daemon.serving import ServingSnapshot
 from appliance.gateway.admission import QueueSnapshot
 from appliance.journal import Row, Today
 from appliance.monitor import MonitorSnapshot
-from appliance.operations.models import size_of
 from appliance.operations.survey import Note
 from appliance.paths import Paths
 
@@ -48,7 +47,7 @@ def document(parts: Parts) -> dict[str, Any]:
         },
         "model": None
         if ref is None
-        else {"ref": ref.ref, "name": ref.model.name, "quant": ref.quant, "size": size_of(ref)},
+        else {"ref": ref.ref, "name": ref.model.name, "quant": ref.quant, "size": ref.variant.size},
         "plan": None if serving.plan is None else serving.plan.to_json(),
         "engines": [_engine(serving)] if ref is not None else [],
         "gpus": [asdict(gpu) for gpu in heat.gpus],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ LAST_MODEL_FILE = "last_model"
 SUGGESTED = 3
 MEMORY_PER_WEIGHT_BYTE = 1.25
 """Rule of thumb for a suggestion only: weights plus a quarter for KV cache and buffers."""
+BEARABLE_ON_CPU = 4 << 30
+"""Bytes. Each token reads all weights once; at a desktop's 40 GB/s that is about 10 tokens/s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +77,13 @@ class Library:
             return None
 
     def suggestions(self, machine: Machine) -> tuple[ModelRef, ...]:
-        """Three models for chat that this machine can hold, the largest first; never a restricted licence."""
-        memory = max([gpu.free or 0 for gpu in machine.gpus] + [(machine.ram_available or 0) // 2])
-        fitting: dict[str, ModelRef] = {}
-        for model in self.catalog.models.values():
-            note = (model.license_note or "").lower()
-            if "chat" not in model.use or note.startswith(("non-commercial", "treat as non-commercial")):
-                continue
-            for variant in model.variants:
-                ref = ModelRef(model, variant)
-                if size_of(ref) * MEMORY_PER_WEIGHT_BYTE <= memory:
-                    fitting.setdefault(model.family, ref)
-                    if size_of(ref) > size_of(fitting[model.family]):
-                        fitting[model.family] = ref
-        return tuple(sorted(fitting.values(), key=size_of, reverse=True)[:SUGGESTED])
+        """Three models for chat that this machine holds and answers with at a bearable speed, largest first."""
+        on_gpu = max((gpu.free or 0 for gpu in machine.gpus), default=0)
+        on_cpu = min((machine.ram_available or 0) // 2, BEARABLE_ON_CPU)
+        memory = max(on_gpu, on_cpu)
+        return self.catalog.suggestions(
+            lambda ref: ref.variant.size * MEMORY_PER_WEIGHT_BYTE <= memory, SUGGESTED
+        )
 
     async def pull(self, ref: ModelRef, on_progress: Callable[[Progress], None] = lambda _: None) -> Stored:
         """Fetch and prove a model. A second call fetches nothing."""
@@ -112,7 +107,7 @@ class Library:
 
     def require_suggestion(self, machine: Machine) -> ModelMissing:
         """The error of an `up` without a model on a machine that has none."""
-        names = [f"{ref.id} ({size_of(ref) / 2**30:.1f} GiB)" for ref in self.suggestions(machine)]
+        names = [f"{ref.id} ({ref.variant.size / 2**30:.1f} GiB)" for ref in self.suggestions(machine)]
         return ModelMissing(
             "No model is here yet, and none was named.",
             cause='`models.default` is "auto" and the store is empty.',
@@ -122,11 +117,6 @@ class Library:
             if names
             else "`appliance models list` shows what can be fetched.",
         )
-
-
-def size_of(ref: ModelRef) -> int:
-    """Bytes of all files of a variant."""
-    return sum(file.size for file in ref.variant.files)
 
 
 def file_or_name(text: str) -> Path | None:
@@ -142,7 +132,7 @@ def _row(
     state = "here" if stored else "downloading" if ref.ref in downloading else "absent"
     return {
         "ref": ref.ref, "id": ref.id, "quant": ref.quant, "family": model.family, "name": model.name,
-        "size": size_of(ref), "params": model.params, "context": model.context, "license": model.license,
+        "size": ref.variant.size, "params": model.params, "context": model.context, "license": model.license,
         "license_note": model.license_note, "use": list(model.use), "source": ref.variant.source.kind,
         "state": state, "loaded": ref.ref == loaded, "path": str(stored.main) if stored else None,
     }  # fmt: skip
@@ -152,7 +142,7 @@ def _orphan(stored: Stored, loaded: str | None) -> dict[str, Any]:
     """A model on disk that no catalog lists any more: still the user's, so still shown."""
     return {
         "ref": stored.ref, "id": stored.id, "quant": stored.quant, "family": None, "name": stored.id,
-        "size": sum(asdict(file)["size"] for file in stored.files), "params": None, "context": None,
+        "size": stored.size, "params": None, "context": None,
         "license": None, "license_note": None, "use": [], "source": None, "state": "here",
         "loaded": stored.ref == loaded, "path": str(stored.main),
     }  # fmt: skip

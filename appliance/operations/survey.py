@@ -86,10 +86,13 @@ class Survey:
         }
 
 
-async def survey(settings: Settings, kind: str | None = None) -> Survey:
-    """Detect hardware and engines, each in a child process with a time limit. Raises nothing."""
+async def survey(settings: Settings, kind: str | None = None, *, wake: bool = False) -> Survey:
+    """Detect hardware and engines, each in a child process with a time limit. Raises nothing.
+
+    `wake` powers up a sleeping laptop GPU, so that its memory is known: before a load, never for a look.
+    """
     wanted = settings.engine if kind is None else settings.engine.model_copy(update={"kind": kind})
-    machine, builds = await asyncio.gather(detect_safely(), discover(wanted))
+    machine, builds = await asyncio.gather(detect_safely(wake=wake), discover(wanted))
     try:
         return Survey(machine, builds, choose(builds, wanted.kind), None)
     except EngineError as error:

@@ -148,7 +148,7 @@ class raw_request:  # noqa: N801 - used like a function
         ).encode()
         head = (
             f"POST /v1/chat/completions HTTP/1.1\r\nHost: {parts.netloc}\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         )
         self._socket = socket.create_connection((parts.hostname or "", parts.port or 0), timeout=60)
         self._socket.sendall(head.encode() + body)
