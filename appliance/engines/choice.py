@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from appliance.engines.values import Build, Choice
+from appliance.engines.values import Build, Choice, EngineKind
 from appliance.errors import NoEngine
 from appliance.settings import EngineChoice
 
-_WITHOUT_GPU: tuple[EngineChoice, ...] = ("xllamacpp", "llama-cpp-python", "llama-server")
-_INSTALL = {
+_WITHOUT_GPU: tuple[EngineKind, ...] = ("xllamacpp", "llama-cpp-python", "llama-server")
+_INSTALL: dict[EngineKind, str] = {
     "llama-server": "Install it, or name it: `appliance config set engine.llama_server FILE`.",
     "xllamacpp": "`pip install xllamacpp`.",
     "llama-cpp-python": "`pip install 'llama-appliance[llama-cpp-python]'` (compiles for minutes).",

@@ -10,15 +10,16 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from appliance import settings
 from appliance.engines import devices
 from appliance.engines.environment import child_environment
 from appliance.engines.failures import exit_text
 from appliance.engines.floor import floor_note
-from appliance.engines.values import Build
+from appliance.engines.values import Build, EngineKind
 from appliance.planning import DeviceMemory
 from appliance.text import clean_line, decode
 
@@ -35,7 +36,7 @@ async def discover(engine: settings.Engine) -> tuple[Build, ...]:
 
     A configured llama-server first, then xllamacpp, a `llama-server` on PATH, llama-cpp-python.
     """
-    looks = []
+    looks: list[Coroutine[Any, Any, Build | None]] = []
     if engine.llama_server:
         looks.append(_llama_server(_expanded(engine.llama_server)))
     looks.append(_python("xllamacpp", "xllamacpp", "xllamacpp"))
@@ -73,8 +74,7 @@ def _unusable(path: str, version: str | None, note: str) -> Build:
     return Build("llama-server", path, version, f"llama-server ({path})", note=note, usable=False)
 
 
-async def _python(kind: settings.EngineChoice, distribution: str, module: str) -> Build | None:
-    assert kind in ("xllamacpp", "llama-cpp-python")
+async def _python(kind: EngineKind, distribution: str, module: str) -> Build | None:
     try:
         version = importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
@@ -94,9 +94,8 @@ async def _python(kind: settings.EngineChoice, distribution: str, module: str) -
 
 
 def _build(
-    kind: settings.EngineChoice, path: str | None, version: str, text: str, found: tuple[DeviceMemory, ...]
+    kind: EngineKind, path: str | None, version: str, text: str, found: tuple[DeviceMemory, ...]
 ) -> Build:
-    assert kind != "auto"
     sees_gpu = any(not device.software for device in found)
     return Build(kind, path, version, text, found, sees_gpu, floor_note(kind, version))
 

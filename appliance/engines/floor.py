@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from appliance.settings import EngineChoice
+from appliance.engines.values import EngineKind
 
 BUILD = 10_434
 """llama.cpp build of mid-August 2026."""
@@ -17,7 +17,7 @@ LLAMA_CPP_PYTHON = (0, 3, 36)
 """The first release known to vendor a llama.cpp after the floor (2026-10-01)."""
 
 
-def floor_note(kind: EngineChoice, version: str) -> str | None:
+def floor_note(kind: EngineKind, version: str) -> str | None:
     """A sentence when this build is older than the floor, or can't be dated; None when it is new enough."""
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
     if kind == "llama-server":

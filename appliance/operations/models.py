@@ -77,7 +77,7 @@ class Library:
             return None
 
     def suggestions(self, machine: Machine) -> tuple[ModelRef, ...]:
-        """Three models for chat that this machine holds and answers with at a bearable speed, largest first."""
+        """Three models for chat that this machine holds and runs at a bearable speed, largest first."""
         on_gpu = max((gpu.free or 0 for gpu in machine.gpus), default=0)
         on_cpu = min((machine.ram_available or 0) // 2, BEARABLE_ON_CPU)
         memory = max(on_gpu, on_cpu)

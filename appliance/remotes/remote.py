@@ -179,12 +179,12 @@ class Remote:
 
     def model_for(self, local_id: str) -> str | None:
         """Its name for a local model: the mapped one, or the same name if it serves that; else None."""
-        models = self._settings.models
-        mapped = models.get(local_id) or models.get(local_id.partition(":")[0])
+        names = (local_id, local_id.partition(":")[0])  # `id:QUANT`, then `id`
+        mapped = next((self._settings.models[name] for name in names if name in self._settings.models), None)
         if mapped:
             return mapped
-        served = self._seen.models if self._seen else None
-        return local_id if any(model.id == local_id for model in served or ()) else None
+        served = {model.id for model in self._seen.models or ()} if self._seen else set()
+        return next((name for name in names if name in served), None)
 
     def offer(self, local_id: str) -> Offer:
         """What it can do for this model now. Answers at once."""

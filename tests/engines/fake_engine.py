@@ -1,5 +1,8 @@
 """A scripted engine for faults that no real one commits on demand. It speaks llama-server's wire.
 
+Standard library only, so that a start takes a moment: tests start it often. One connection per request, like
+llama-server after a stream.
+
 `install(folder, Script(...))` writes an executable and returns a `Build` for it; the script may say something
 else for each start (`then`). It is a program of its own: it dies, hangs, floods and leaks for real.
 """
@@ -7,6 +10,7 @@ else for each start (`then`). It is a program of its own: it dies, hangs, floods
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -17,8 +21,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from aiohttp import web
 
 if TYPE_CHECKING:
     from appliance.engines import Build
@@ -149,20 +151,17 @@ async def _serve(script: Script, argv: list[str]) -> None:
         ctx=script.ctx or int(_option(argv, "-c", "4096")) // slots,
         ready_at=time.monotonic() + script.load_s,
     )
-    app = web.Application(middlewares=[_gate(state)])
-    app.router.add_get("/health", _health)
-    app.router.add_get("/props", lambda _: _props(state))
-    app.router.add_get("/slots", lambda _: _slots(state))
-    app.router.add_get("/v1/models", lambda _: _models(state))
-    app.router.add_get("/metrics", lambda _: _metrics(state))
-    for path in ("/completion", "/v1/completions", "/v1/chat/completions"):
-        app.router.add_post(path, lambda request: _generate(state, request))
-    app.router.add_post("/v1/embeddings", lambda _: _embed(state))
-    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=1.0)
-    await runner.setup()
     host, port = _option(argv, "--host", "127.0.0.1"), int(_option(argv, "--port", "0"))
-    site = web.UnixSite(runner, host) if host.endswith(".sock") else web.TCPSite(runner, host, port)
-    await site.start()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            await _one_request(state, reader, writer)
+        writer.close()
+
+    if host.endswith(".sock"):
+        await asyncio.start_unix_server(connected, host)
+    else:
+        await asyncio.start_server(connected, host, port)
     stop = asyncio.Event()
     if not script.ignore_sigterm:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
@@ -170,106 +169,134 @@ async def _serve(script: Script, argv: list[str]) -> None:
         await asyncio.sleep(script.load_s)
         _die(script.die_loading)
     await stop.wait()
-    await runner.cleanup()
+    os._exit(0)
 
 
-def _error(status: int, kind: str, message: str) -> web.Response:
-    body = {"error": {"code": status, "message": message, "type": kind}}
-    return web.json_response(body, status=status)
+async def _one_request(state: _State, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").splitlines()
+    method, path, _ = head[0].split(" ")
+    headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in head[1:] if line)}
+    raw = await reader.readexactly(int(headers.get("content-length", "0")))
+    out = _Writer(writer)
+    path = path.partition("?")[0]
+    if state.script.hang_loading or time.monotonic() < state.ready_at:
+        await out.error(503, "unavailable_error", "Loading model")
+    elif path != "/health" and headers.get("authorization") != f"Bearer {state.key}":
+        await out.error(401, "authentication_error", "Invalid API Key")
+    elif method == "GET":
+        await _get(state, path, out)
+    else:
+        work = asyncio.create_task(_post(state, path, json.loads(raw or b"{}"), out))
+        gone = asyncio.create_task(reader.read(1))  # ends when the client goes away
+        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (work, gone):
+            task.cancel()
+        await asyncio.gather(work, gone, return_exceptions=True)
 
 
-def _gate(state: _State) -> Any:
-    @web.middleware
-    async def gate(request: web.Request, handler: Any) -> web.StreamResponse:
-        if state.script.hang_loading or time.monotonic() < state.ready_at:
-            return _error(503, "unavailable_error", "Loading model")
-        if request.path != "/health" and request.headers.get("Authorization") != f"Bearer {state.key}":
-            return _error(401, "authentication_error", "Invalid API Key")
-        answer: web.StreamResponse = await handler(request)
-        return answer
+@dataclass(slots=True)
+class _Writer:
+    """Writes one answer."""
 
-    return gate
+    writer: asyncio.StreamWriter
+
+    async def json(self, document: Any, status: int = 200) -> None:
+        await self.raw(json.dumps(document).encode(), status)
+
+    async def error(self, status: int, kind: str, message: str) -> None:
+        await self.json({"error": {"code": status, "message": message, "type": kind}}, status)
+
+    async def raw(self, body: bytes, status: int = 200) -> None:
+        head = f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        self.writer.write(head.encode() + b"Connection: close\r\n\r\n" + body)
+        await self.writer.drain()
+
+    async def begin_stream(self) -> None:
+        head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n"
+        self.writer.write(head.encode() + b"Connection: close\r\n\r\n")
+        await self.writer.drain()
+
+    async def event(self, data: str) -> None:
+        chunk = f"data: {data}\n\n".encode()
+        self.writer.write(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n")
+        await self.writer.drain()
+
+    async def end_stream(self) -> None:
+        self.writer.write(b"0\r\n\r\n")
+        await self.writer.drain()
 
 
-async def _health(_: web.Request) -> web.Response:
-    return web.json_response({"status": "ok"})
-
-
-async def _props(state: _State) -> web.Response:
-    return web.json_response(
-        {
+async def _get(state: _State, path: str, out: _Writer) -> None:
+    documents: dict[str, Any] = {
+        "/health": {"status": "ok"},
+        "/props": {
             "default_generation_settings": {"n_ctx": state.ctx},
             "total_slots": state.slots,
             "build_info": "fake",
             "is_sleeping": False,
-        }
-    )
+        },
+        "/slots": [{"id": n, "is_processing": n < state.running} for n in range(state.slots)],
+        "/v1/models": {"object": "list", "data": [{"id": state.alias, "object": "model"}]},
+    }
+    if path == "/metrics":
+        await out.raw(f"llamacpp:requests_processing {state.running}\n".encode())
+    elif path in documents:
+        await out.json(documents[path])
+    else:
+        await out.error(404, "not_found_error", "File Not Found")
 
 
-async def _slots(state: _State) -> web.Response:
-    return web.json_response([{"id": n, "is_processing": n < state.running} for n in range(state.slots)])
-
-
-async def _models(state: _State) -> web.Response:
-    return web.json_response({"object": "list", "data": [{"id": state.alias, "object": "model"}]})
-
-
-async def _metrics(state: _State) -> web.Response:
-    return web.Response(text=f"llamacpp:requests_processing {state.running}\n")
-
-
-async def _embed(state: _State) -> web.Response:
-    data = [{"object": "embedding", "index": 0, "embedding": [1.0, 0.0]}]
-    return web.json_response({"object": "list", "model": state.alias, "data": data,
-                              "usage": {"prompt_tokens": 1, "total_tokens": 1}})  # fmt: skip
-
-
-async def _generate(state: _State, request: web.Request) -> web.StreamResponse:
-    script, body = state.script, await request.json()
+async def _post(state: _State, path: str, body: dict[str, Any], out: _Writer) -> None:
+    script = state.script
     if script.probe_status != 200:
-        return _error(script.probe_status, "server_error", "Compute error.")
-    if script.garbage:
-        return web.Response(body=b"\x00\xffnot json", content_type="application/json")
-    if request.path == "/completion":
-        return web.json_response({"content": script.tokens[0], "stop": True})
-    async with state.slot:
-        state.running += 1
-        try:
-            return await _answer(state, request, body)
-        finally:
-            state.running -= 1
+        await out.error(script.probe_status, "server_error", "Compute error.")
+    elif script.garbage and path != "/completion":
+        await out.raw(b"\x00\xffnot json")
+    elif path == "/completion":
+        await out.json({"content": script.tokens[0], "stop": True})
+    elif path == "/v1/embeddings":
+        data = [{"object": "embedding", "index": 0, "embedding": [1.0, 0.0]}]
+        usage = {"prompt_tokens": 1, "total_tokens": 1}
+        await out.json({"object": "list", "model": state.alias, "data": data, "usage": usage})
+    else:
+        async with state.slot:
+            state.running += 1
+            try:
+                await _answer(state, path.endswith("/chat/completions"), body, out)
+            finally:
+                state.running -= 1
 
 
-async def _answer(state: _State, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
-    chat = request.path.endswith("/chat/completions")
-    wanted = int(body.get("max_tokens") or body.get("max_completion_tokens") or len(state.script.tokens))
-    tokens = state.script.tokens[:wanted]
+async def _answer(state: _State, chat: bool, body: dict[str, Any], out: _Writer) -> None:
+    script = state.script
+    wanted = int(body.get("max_tokens") or body.get("max_completion_tokens") or len(script.tokens))
+    tokens = script.tokens[:wanted]
+    ended = "stop" if len(tokens) == len(script.tokens) else "length"
+    await asyncio.sleep(script.prompt_s)
     if not body.get("stream"):
         text = "".join(tokens)
-        choice = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
-        document = _document(state, chat, "chat.completion", choice | {"finish_reason": "stop"})
-        return web.json_response(document | _usage(len(tokens)))
-    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-    await response.prepare(request)
-    await asyncio.sleep(state.script.prompt_s)
-    for number, token in enumerate(tokens):
-        if not await _trouble(state.script, response, number):
-            return response
-        choice = {"delta": {"content": token}} if chat else {"text": token}
-        await _event(
-            response, _document(state, chat, "chat.completion.chunk", choice | {"finish_reason": None})
+        whole: dict[str, Any] = (
+            {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
         )
-        await asyncio.sleep(state.script.token_s)
-    last = {"delta": {}} if chat else {"text": ""}
-    ended = "stop" if len(tokens) == len(state.script.tokens) else "length"
-    document = _document(state, chat, "chat.completion.chunk", last | {"finish_reason": ended})
-    await _event(response, document | _usage(len(tokens)))
-    await response.write(b"data: [DONE]\n\n")
-    return response
+        kind = "chat.completion" if chat else "text_completion"
+        await out.json(_document(state, kind, whole | {"finish_reason": ended}) | _usage(len(tokens)))
+        return
+    kind = "chat.completion.chunk" if chat else "text_completion"
+    await out.begin_stream()
+    for number, token in enumerate(tokens):
+        if not await _trouble(script, out, number):
+            return
+        part: dict[str, Any] = {"delta": {"content": token}} if chat else {"text": token}
+        await out.event(json.dumps(_document(state, kind, part | {"finish_reason": None})))
+        await asyncio.sleep(script.token_s)
+    last: dict[str, Any] = {"delta": {}} if chat else {"text": ""}
+    await out.event(json.dumps(_document(state, kind, last | {"finish_reason": ended}) | _usage(len(tokens))))
+    await out.event("[DONE]")
+    await out.end_stream()
 
 
-async def _trouble(script: Script, response: web.StreamResponse, number: int) -> bool:
-    """False when the stream ends here."""
+async def _trouble(script: Script, out: _Writer, number: int) -> bool:
+    """False when the stream ends here, without [DONE]."""
     if number == script.die_after_tokens:
         await asyncio.sleep(0.05)  # the last event shall leave first
         _die(-signal.SIGKILL)
@@ -277,19 +304,16 @@ async def _trouble(script: Script, response: web.StreamResponse, number: int) ->
         await asyncio.sleep(3_600)
     if number == script.error_after_tokens:
         error = {"code": 500, "message": "Compute error.", "type": "server_error"}
-        await _event(response, {"error": error})
+        await out.event(json.dumps({"error": error}))
+        await out.end_stream()
         return False
     return True
 
 
-async def _event(response: web.StreamResponse, document: dict[str, Any]) -> None:
-    await response.write(b"data: " + json.dumps(document).encode() + b"\n\n")
-
-
-def _document(state: _State, chat: bool, kind: str, choice: dict[str, Any]) -> dict[str, Any]:
+def _document(state: _State, kind: str, choice: dict[str, Any]) -> dict[str, Any]:
     return {
-        "id": "chatcmpl-fake" if chat else "cmpl-fake",
-        "object": kind if chat else "text_completion",
+        "id": "chatcmpl-fake" if kind.startswith("chat") else "cmpl-fake",
+        "object": kind,
         "created": 1_790_000_000,
         "model": state.alias,
         "choices": [{"index": 0, **choice}],
@@ -298,7 +322,13 @@ def _document(state: _State, chat: bool, kind: str, choice: dict[str, Any]) -> d
 
 def _usage(completion: int) -> dict[str, Any]:
     usage = {"prompt_tokens": 5, "completion_tokens": completion, "total_tokens": 5 + completion}
-    timings = {"cache_n": 0, "prompt_n": 5, "prompt_ms": 10.0, "prompt_per_second": 500.0,
-               "predicted_n": completion, "predicted_ms": 20.0,
-               "predicted_per_second": 50.0 * completion}  # fmt: skip
+    timings = {
+        "cache_n": 0,
+        "prompt_n": 5,
+        "prompt_ms": 10.0,
+        "prompt_per_second": 500.0,
+        "predicted_n": completion,
+        "predicted_ms": 20.0,
+        "predicted_per_second": 50.0 * completion,
+    }
     return {"usage": usage, "timings": timings}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,9 +49,7 @@ def build(kind: EngineKind) -> Build:
 
 def paths_in(folder: Path) -> Paths:
     """All folders under one; the runtime folder has a short name, since socket paths are limited."""
-    return replace(
-        Paths(folder / "config", folder / "data", folder / "state", folder / "cache", folder / "r")
-    ).make()
+    return Paths(folder / "config", folder / "data", folder / "state", folder / "cache", folder / "r").make()
 
 
 @contextmanager
@@ -73,10 +71,26 @@ class Watch:
 
     def __init__(self) -> None:
         self.seen: list[EngineSnapshot] = []
+        self._waiting: tuple[Callable[[EngineSnapshot], bool], asyncio.Future[EngineSnapshot]] | None = None
 
-    @property
-    def on_change(self) -> Callable[[EngineSnapshot], None]:
-        return self.seen.append
+    def on_change(self, snapshot: EngineSnapshot) -> None:
+        self.seen.append(snapshot)
+        self._look(snapshot)
+
+    async def until(self, condition: Callable[[EngineSnapshot], bool]) -> EngineSnapshot:
+        """The first snapshot that fulfils `condition`, from the next change on, or the newest."""
+        loop = asyncio.get_running_loop()
+        found: asyncio.Future[EngineSnapshot] = loop.create_future()
+        self._waiting = condition, found
+        if self.seen:
+            self._look(self.seen[-1])
+        return await asyncio.wait_for(found, 30)
+
+    def _look(self, snapshot: EngineSnapshot) -> None:
+        if self._waiting is not None:
+            condition, found = self._waiting
+            if condition(snapshot) and not found.done():
+                found.set_result(snapshot)
 
     def states(self) -> list[str]:
         """States in order, repetitions left out."""

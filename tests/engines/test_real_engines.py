@@ -142,7 +142,8 @@ async def test_a_broken_model_file_says_so_with_its_last_lines(
     cut = paths.cache / "cut.gguf"
     with smollm2_path.open("rb") as whole:
         cut.write_bytes(whole.read(5_000_000))
-    engine = Engine(here, launch(cut), paths=paths)
+    watch = Watch()
+    engine = Engine(here, launch(cut), paths=paths, on_change=watch.on_change)
     await engine.start()
     with pytest.raises(EngineFailed) as caught:
         await engine.wait_ready()
@@ -150,10 +151,10 @@ async def test_a_broken_model_file_says_so_with_its_last_lines(
     assert caught.value.cause == "The model file is cut short or damaged."
     assert caught.value.hint == "Run `appliance models verify` on it."
     assert any("file bounds" in line for line in caught.value.lines)
-    assert engine.snapshot.state == "failed"
+    assert watch.states() == ["starting", "loading", "failed"]
     assert engine.snapshot.restarts == 0  # it would fail again
     await engine.stop()
-    assert engine.snapshot.state == "absent"
+    assert watch.states()[-1] == "absent"
 
 
 DRIVER = """

@@ -41,6 +41,8 @@ class FakeLocal:
         self.outcomes: list[Outcome] = []
         self.loaded = asyncio.Event()
         self.url: str | None = None
+        self.own: Endpoint | None = None
+        """A real engine instead of the scripted one."""
 
     def resolve(self, name: str | None) -> Served:
         for served in (TINY, EMBEDDER):
@@ -58,7 +60,7 @@ class FakeLocal:
     def endpoint(self, served: Served) -> Endpoint | None:
         if self.state not in ("ready", "busy"):
             return None
-        return Endpoint(self.url or self.engine.url, None, "engine-key", 1)
+        return self.own or Endpoint(self.url or self.engine.url, None, "engine-key", 1)
 
     async def ready(self, served: Served) -> Endpoint | None:
         await self.loaded.wait()

@@ -85,6 +85,7 @@ async def test_the_very_same_name_needs_no_mapping(make: Make) -> None:
         assert remote.model_for("qwen3-8b") is None
         await remote.probe()
     assert remote.model_for("qwen3-8b") == "qwen3-8b"
+    assert remote.model_for("qwen3-8b:Q4_K_M") == "qwen3-8b"
     assert remote.offer("qwen3-8b").has_model
 
 
@@ -323,7 +324,7 @@ def test_addresses(url: str, at: str, server: str) -> None:
     [
         ("127.0.0.1", True), ("::1", True), ("10.1.2.3", True), ("192.168.0.9", True), ("172.16.0.1", True),
         ("fe80::1%eth0", True), ("localhost", True), ("gpu-box", True), ("gpu.local", True), ("gpu.lan.", True),
-        ("8.8.8.8", False), ("2001:4860:4860::8888", False), ("vllm.example.com", False), ("mylocal", True),
+        ("mylocal", True), ("8.8.8.8", False), ("2001:4860:4860::8888", False), ("vllm.example.com", False),
         ("evil-local.com", False),
     ],
 )  # fmt: skip

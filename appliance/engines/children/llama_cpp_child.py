@@ -19,7 +19,7 @@ def _log_from_info_up(llama_cpp: Any) -> Any:
     """Send llama.cpp's lines to stderr, without the debug ones: a hundred for each graph that is built."""
     state = {"shown": True}
 
-    @llama_cpp.llama_log_callback
+    @llama_cpp.llama_log_callback  # type: ignore[untyped-decorator]
     def callback(level: int, text: bytes, _: Any) -> None:
         if level != _CONTINUED:
             state["shown"] = level >= _INFO or level == 0
