@@ -105,6 +105,8 @@ async def infer(request: web.Request) -> web.StreamResponse:
     except (asyncio.CancelledError, ClientGone) as gone:
         course.status = 499
         if isinstance(gone, ClientGone):
+            if request.transport is not None:
+                request.transport.abort()  # a client that is only slow must not read on as if all were well
             return web.Response(status=499)  # nobody is there to read it
         raise
     finally:

@@ -31,7 +31,7 @@ class StreamSink:
 
     async def whole(self, reply: dict[str, Any]) -> None:
         """Only generations stream."""
-        raise NotImplementedError
+        raise TypeError("a plain document is no event stream")
 
     async def end(self) -> None:
         """What the relay still holds."""

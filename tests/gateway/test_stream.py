@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import Any
 
+import aiohttp
 import pytest
 
 from appliance.gateway import sse
@@ -219,3 +220,5 @@ async def test_a_client_that_takes_nothing_for_too_long_loses_its_slot() -> None
                 await house.engine.seen[0].gone.wait()
             assert (await house.row()).status == 499
             assert house.local.queue.snapshot.running == 0
+            with pytest.raises(aiohttp.ClientError):
+                await got.read()
