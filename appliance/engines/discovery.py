@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import shutil
+import signal
 import sys
 from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
@@ -100,6 +101,15 @@ def _build(
     return Build(kind, path, version, text, found, sees_gpu, floor_note(kind, version))
 
 
+def _kill_group(process: asyncio.subprocess.Process) -> None:
+    """With what it started: a wrapper's child would hold the pipe open, and `wait` would wait for that."""
+    with contextlib.suppress(ProcessLookupError):
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)  # it leads its own session
+        else:
+            process.kill()
+
+
 async def ask(
     argv: Sequence[str], *, env: Mapping[str, str] | None = None, timeout_s: float = LOOK_S
 ) -> tuple[int | None, str]:
@@ -126,6 +136,5 @@ async def ask(
         return None, ""
     finally:
         if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
+            _kill_group(process)
             await process.wait()
