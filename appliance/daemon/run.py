@@ -7,6 +7,7 @@ import contextlib
 import ipaddress
 import logging
 import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from logging.handlers import RotatingFileHandler
@@ -209,13 +210,11 @@ async def _bind(runner: web.AppRunner, server: settings_room.Server) -> str:
 @contextlib.contextmanager
 def _stop_signals(stop: Callable[[], None]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
-    names = [name for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    numbers = [getattr(signal, name) for name in names]
-    try:
-        for number in numbers:
-            loop.add_signal_handler(number, stop)
-    except NotImplementedError:  # Windows: Ctrl-C arrives as KeyboardInterrupt instead
-        numbers = []
+    numbers: list[signal.Signals] = []
+    if sys.platform != "win32":  # there Ctrl-C arrives as KeyboardInterrupt instead
+        numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    for number in numbers:
+        loop.add_signal_handler(number, stop)
     try:
         yield
     finally:

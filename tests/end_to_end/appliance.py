@@ -96,7 +96,8 @@ class Home:
         """Run a command to its end."""
         done = subprocess.run(
             [sys.executable, "-m", "appliance.cli.main", *arguments],
-            env=self.environment(env), input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False,
+            env=self.environment(env), input=stdin, capture_output=True, text=True,
+            timeout=timeout_s, check=False,
         )  # fmt: skip
         return Done(done.returncode, done.stdout, done.stderr)
 
@@ -109,7 +110,8 @@ class Home:
         with err_file.open("w") as errors:
             process = subprocess.Popen(
                 [sys.executable, "-m", "appliance.cli.main", *arguments],
-                env=self.environment(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True,
+                env=self.environment(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors,
+                text=True,
             )  # fmt: skip
         return process, err_file
 

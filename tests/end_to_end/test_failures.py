@@ -137,7 +137,7 @@ def test_a_full_disk_is_refused_before_the_transfer(tmp_path: Path) -> None:
 
 
 def test_an_engine_that_dies_while_loading_shows_its_last_lines(home: Home, tmp_path: Path) -> None:
-    line = "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 90 MiB on device 0: cudaMalloc failed: out of memory"
+    line = "alloc_buffer: allocating 90.00 MiB on device 0: cudaMalloc failed: out of memory"
     build = install(tmp_path / "engine", Script(load_lines=(line,), die_loading=1))
     engine = {"APPLIANCE_ENGINE__LLAMA_SERVER": str(build.path)}
     done = home.run("up", MODEL, "--port", "0", "--engine", "llama-server", env=engine)
