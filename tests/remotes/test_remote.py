@@ -323,7 +323,8 @@ def test_addresses(url: str, at: str, server: str) -> None:
     ("host", "private"),
     [
         ("127.0.0.1", True), ("::1", True), ("10.1.2.3", True), ("192.168.0.9", True), ("172.16.0.1", True),
-        ("fe80::1%eth0", True), ("localhost", True), ("gpu-box", True), ("gpu.local", True), ("gpu.lan.", True),
+        ("fe80::1%eth0", True), ("localhost", True), ("gpu-box", True), ("gpu.local", True),
+        ("gpu.lan.", True),
         ("mylocal", True), ("8.8.8.8", False), ("2001:4860:4860::8888", False), ("vllm.example.com", False),
         ("evil-local.com", False),
     ],
