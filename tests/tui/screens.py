@@ -55,7 +55,14 @@ class Running:
         await self.pilot.press(*keys)
         await self.app.workers.wait_for_complete()
         await self.pilot.pause()
-        await self.pilot.pause()  # a screen that was opened is laid out one round later
+
+    async def until(self, shown: str) -> None:
+        """Let the app work until `shown` is on the screen; a new screen is drawn some rounds later."""
+        for _ in range(400):
+            if shown in self.text:
+                return
+            await self.pilot.pause(0.005)
+        raise AssertionError(f"{shown!r} did not appear:\n{self.text}")
 
     @property
     def text(self) -> str:

@@ -8,7 +8,7 @@ from textual.widgets import Log
 from appliance.paths import Paths
 from tests.client import documents
 from tests.client.stub_daemon import StubDaemon
-from tests.tui.screens import SIZES, Running, against, fixed, running
+from tests.tui.screens import SIZES, against, fixed, running
 from tui.dashboard import Dashboard
 from tui.log_screen import LogScreen
 from tui.picture import FixedDoor
@@ -24,7 +24,7 @@ def quiet(stub: StubDaemon) -> None:
 async def test_question_mark_opens_help_and_escape_closes_it() -> None:
     async with fixed(documents.normal()) as on:
         await on.press("question_mark")
-        assert "Stop the engine, or start it again." in on.text
+        await on.until("Stop the engine, or start it again.")
         assert "Leave the UI. The appliance keeps serving." in on.text
         await on.press("escape")
         assert isinstance(on.app.screen, Dashboard)
@@ -48,9 +48,9 @@ async def test_every_key_works_at_every_size(size: tuple[int, int], stub: StubDa
             ("r", "y  yes"),
         ):
             await on.press(opener)
-            assert shown in on.text
+            await on.until(shown)
             await on.press("escape")
-            assert on.text == before
+            await on.until(before)
         await on.press("space", "space", "s", "y")
         assert len(stub.asked("POST", "/api/engine/stop")) == 1
         await on.press("r", "y")
@@ -170,7 +170,7 @@ async def test_l_follows_the_log_in_batches(stub: StubDaemon, paths: Paths) -> N
         await screen.follow()
         await on.pilot.pause()
         assert screen.query_one(Log).line_count >= 401
-        assert "the newest line [2J[/b]" in on.text
+        await on.until("the newest line [2J[/b]")
         await on.press("escape")
         assert isinstance(on.app.screen, Dashboard)
 
@@ -184,7 +184,7 @@ async def test_the_log_says_when_it_cannot_be_read(stub: StubDaemon, paths: Path
         assert isinstance(screen, LogScreen)
         await screen.follow()
         await on.pilot.pause()
-        assert "No engine has run yet." in on.text
+        await on.until("No engine has run yet.")
 
 
 async def test_the_palette_offers_the_same_actions() -> None:
@@ -215,17 +215,8 @@ async def test_a_worker_that_breaks_is_told_and_the_app_lives() -> None:
     document = documents.normal() | {"requests": {}, "queue": {}}
     async with running(lambda: Broken(document), (100, 30)) as on:
         await on.pilot.press("r")
-        await _until_told(on)
-        assert "A part of this UI failed (ZeroDivisionError)" in on.text
+        await on.until("A part of this UI failed (ZeroDivisionError)")
         assert on.app.is_running
-
-
-async def _until_told(on: Running) -> None:
-    for _ in range(200):
-        await on.pilot.pause()
-        if on.app.view.events:
-            return
-    raise AssertionError("nothing was told")
 
 
 async def test_overlays_scroll_with_the_keyboard() -> None:

@@ -19,7 +19,7 @@ _STYLES: Mapping[Tone, str] = {
     "ok": "$text-success",
     "warn": "$text-warning",
     "bad": "bold $text-error",
-    "accent": "$text-accent",
+    "accent": "$text-primary",
 }
 
 
