@@ -41,7 +41,7 @@ def bar(parts: Sequence[tuple[float, str]], total: float, width: int, rest: str 
     filled = 0.0
     for amount, glyph in parts:
         filled += max(0.0, amount)
-        end = min(width, round(filled / total * width))
+        end = round(min(1.0, filled / total) * width)
         if amount > 0 and end == len(drawn) and end < width:
             end += 1
         drawn += glyph * (end - len(drawn))

@@ -106,6 +106,7 @@ def test_unknown_is_a_gap_and_outliers_stay_in_the_scale() -> None:
         ([(20, "█"), (5, "▓")], 10, "██████████"),
         ([(0, "█")], 10, "░░░░░░░░░░"),
         ([(3, "█")], 0, "░░░░░░░░░░"),
+        ([(3, "█")], 5e-324, "██████████"),
     ],
 )
 def test_bars_show_shares(parts: list[tuple[float, str]], total: float, expected: str) -> None:

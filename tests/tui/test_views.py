@@ -92,12 +92,20 @@ def test_failed_says_what_why_and_what_to_do() -> None:
     assert "Requests still go to the remote." in shown
 
 
+def test_failed_with_two_sentences_is_split_too() -> None:
+    document = documents.failed()
+    document["engines"][0]["error"] = "The engine ended while loading. Exit code 1 after 6.2 s."
+    shown = text(engine_panel(view(document), 96, compact=False))
+    assert "What     The engine ended while loading.\nWhy      Exit code 1 after 6.2 s." in shown
+
+
 def test_failed_without_a_remote_does_not_promise_one() -> None:
     document = documents.failed() | {"remotes": []}
     document["engines"][0] |= {"error": None, "hint": None, "last_lines": []}
     shown = text(engine_panel(view(document), 96, compact=False))
     assert "Requests are refused until it runs." in shown
     assert "What     The engine ended without a reason." in shown
+    assert "Why" not in shown
     assert "Do       r  try the same plan again" in shown
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import cast
 
 from appliance.client import EngineRow, PlanDocument, StatusSnapshot
@@ -13,6 +14,9 @@ from tui.lines import Line, Span, Tone, joined, joined_within, line, wrap
 from tui.state import View, engine_mark
 from tui.views.route import queue_words, remote_words, today_words
 from tui.words import NA, ago, number, percent
+
+_WHAT_AND_WHY = re.compile(r": |(?<=\.) ")
+"""The daemon gives one text: what happened, then why, as two sentences or after a colon."""
 
 LABEL = 9
 """Columns of a row's label."""
@@ -199,8 +203,10 @@ def _failed(view: View, width: int, compact: bool) -> PanelView:
     assert shot is not None
     engine = shot.engine
     assert engine is not None
-    what, _, cause = (engine.error or "The engine ended without a reason.").partition(": ")
-    rows: list[Line] = _labelled("What", what, width) + _labelled("Why", cause or NA, width)
+    what, *cause = _WHAT_AND_WHY.split(engine.error or "The engine ended without a reason.", maxsplit=1)
+    rows: list[Line] = _labelled("What", what, width)
+    if cause:
+        rows += _labelled("Why", cause[0], width)
     if engine.hint:
         rows += _labelled("Do", engine.hint, width)
     keys = line(
