@@ -42,7 +42,7 @@ def choose(builds: Sequence[Build], wanted: EngineChoice) -> Choice:
     )
 
 
-def _wanted(builds: Sequence[Build], usable: Sequence[Build], wanted: EngineChoice) -> Choice:
+def _wanted(builds: Sequence[Build], usable: Sequence[Build], wanted: EngineKind) -> Choice:
     of_kind = [build for build in usable if build.kind == wanted]
     if not of_kind:
         raise NoEngine(

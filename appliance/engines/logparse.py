@@ -93,6 +93,8 @@ class LoadReader:
             self._context[key] = self._context.get(key, 0.0) + size  # one per cache: sliding window, full
 
     def _table(self, line: str) -> None:
+        if self.table_done:
+            return  # the end of a server prints a table again
         if match := _ROW.search(line):
             self._in_table = True
             name = "Host" if on_host(match[1]) else match[1]

@@ -1,4 +1,4 @@
-"""What the supervisor does when an engine misbehaves. The engine is a scripted program, and really does it."""
+"""What the supervisor does when an engine misbehaves. The engine is a program that really does it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,198 @@
+"""Which engines are found, which one is used, and with what environment and flags it starts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from appliance import settings
+from appliance.engines import Build, EngineKind, choose, discover
+from appliance.engines.adapters import Listen, command, slots_of
+from appliance.engines.devices import from_json, from_text, is_software
+from appliance.engines.environment import child_environment
+from appliance.engines.floor import floor_note
+from appliance.errors import EngineFailed, NoEngine
+from appliance.planning import DeviceMemory
+from appliance.units import MIB
+from tests.engines.fake_engine import Script, install
+from tests.engines.launches import launch, plan
+
+CUDA = DeviceMemory("CUDA0", "NVIDIA GeForce RTX 4070 Laptop GPU", "cuda", 8 << 30, 7 << 30)
+LLVMPIPE = DeviceMemory(
+    "Vulkan0", "llvmpipe (LLVM 15.0.6, 256 bits)", "vulkan", 2 << 30, 2 << 30, software=True
+)
+LISTEN = Listen("/run/e.sock", 0)
+
+
+def found(kind: EngineKind, *devices: DeviceMemory, usable: bool = True) -> Build:
+    sees = any(not device.software for device in devices)
+    note = None if usable else f"{kind} does not start."
+    return Build(kind, None, "1", f"{kind} 1", devices, sees, note, usable)
+
+
+SERVER, X, PYTHON = found("llama-server"), found("xllamacpp"), found("llama-cpp-python")
+GPU_SERVER, GPU_X = found("llama-server", CUDA), found("xllamacpp", CUDA)
+SOFTWARE = found("llama-server", LLVMPIPE)
+
+
+@pytest.mark.parametrize(
+    ("builds", "kind", "reason"),
+    [
+        ((SERVER, X, PYTHON), "xllamacpp", "no engine sees a GPU"),
+        ((SOFTWARE, X, PYTHON), "xllamacpp", "no engine sees a GPU"),
+        ((X, GPU_SERVER, PYTHON), "llama-server", "RTX 4070"),
+        ((GPU_X, GPU_SERVER), "xllamacpp", "RTX 4070"),
+        ((GPU_SERVER, GPU_X), "llama-server", "RTX 4070"),
+        ((PYTHON, SERVER), "llama-cpp-python", "no engine sees a GPU"),
+        ((SERVER,), "llama-server", "no engine sees a GPU"),
+        ((found("xllamacpp", usable=False), PYTHON), "llama-cpp-python", "no engine sees a GPU"),
+    ],
+)
+def test_the_order(builds: tuple[Build, ...], kind: str, reason: str) -> None:
+    choice = choose(builds, "auto")
+    assert choice.build.kind == kind
+    assert reason in choice.reason
+
+
+def test_a_wish_is_kept_even_without_a_gpu() -> None:
+    assert choose((SOFTWARE, GPU_X), "llama-server").build is SOFTWARE
+    assert choose((SERVER, GPU_SERVER), "llama-server").build is GPU_SERVER
+
+
+def test_a_wish_that_cannot_be_met_says_why() -> None:
+    with pytest.raises(NoEngine) as caught:
+        choose((found("llama-server", usable=False), X), "llama-server")
+    assert caught.value.cause == "llama-server does not start."
+    with pytest.raises(NoEngine, match="No engine can be started here"):
+        choose((), "auto")
+
+
+def test_devices_of_the_text_list() -> None:
+    listed = (
+        "Available devices:\n"
+        "  CUDA0: NVIDIA GeForce RTX 4070 Laptop GPU (8187 MiB, 7001 MiB free)\n"
+        "  Vulkan1: llvmpipe (LLVM 15.0.6, 256 bits) (2048 MiB, 2048 MiB free)\n"
+    )
+    cuda, pipe = from_text(listed)
+    assert (cuda.name, cuda.backend, cuda.total, cuda.free) == ("CUDA0", "cuda", 8187 * MIB, 7001 * MIB)
+    assert (cuda.software, cuda.max_tensor) == (False, None)
+    assert (pipe.description, pipe.software) == ("llvmpipe (LLVM 15.0.6, 256 bits)", True)
+    assert pipe.max_tensor == 128 * MIB
+    assert from_text("Available devices:\n  (none)\n") == ()
+
+
+def test_devices_of_the_json_list_leave_the_cpu_out() -> None:
+    rows = [
+        {"name": "CPU", "description": "AMD", "total": 5, "free": 5, "kind": "cpu"},
+        {"name": "BLAS", "description": "OpenBLAS", "total": 0, "free": 0, "kind": "accel"},
+        {"name": "MTL0", "description": "Apple M3", "total": 100, "free": 90, "kind": "gpu"},
+        {"name": "Vulkan0", "description": "Intel Iris Xe", "total": 0, "free": 0, "kind": "igpu"},
+    ]
+    metal, intel = from_json("noise\n" + json.dumps(rows) + "\n")
+    assert (metal.backend, metal.integrated, metal.free) == ("metal", True, 90)
+    assert (intel.integrated, intel.total, intel.free) == (True, None, None)  # 0 means unknown
+
+
+@pytest.mark.parametrize(
+    "text", ["llvmpipe (LLVM 15)", "SwiftShader Device (LLVM 16)", "Microsoft Basic Render Driver"]
+)
+def test_software_devices(text: str) -> None:
+    assert is_software(text)
+    assert not is_software("NVIDIA GeForce RTX 4070")
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "words"),
+    [
+        ("llama-server", "10434 (abc)", None),
+        ("llama-server", "6123 (abc)", "older"),
+        ("llama-server", "0.1.0-dev (build 1, commit 7e4c0a9)", "can't be dated"),
+        ("xllamacpp", "2026.10.11549", None),
+        ("xllamacpp", "2026.7.9000", "older"),
+        ("xllamacpp", "2027.1.13000", None),
+        ("llama-cpp-python", "0.3.36", None),
+        ("llama-cpp-python", "0.3.16", "older"),
+    ],
+)
+def test_the_security_floor_is_a_note(kind: EngineKind, version: str, words: str | None) -> None:
+    note = floor_note(kind, version)
+    assert (words is None) == (note is None)
+    assert words is None or words in str(note)
+
+
+async def test_a_server_on_path_is_found_and_a_broken_one_is_listed_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path / "bin", Script())
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\nexit 3\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    builds = await discover(settings.Engine(llama_server=str(broken)))
+    assert [(b.kind, b.usable) for b in builds][:3] == [
+        ("llama-server", False), ("xllamacpp", True), ("llama-server", True),
+    ]  # fmt: skip
+    assert builds[0].note == f"{broken} did not answer like a llama-server (exit code 3)."
+    assert builds[2].version == "10434 (fake)"
+    missing = await discover(settings.Engine(llama_server=str(tmp_path / "nothing")))
+    assert missing[0].note == f"{tmp_path / 'nothing'} does not start: No such file or directory."
+
+
+def test_the_environment_is_cleaned() -> None:
+    base = {
+        "PATH": "/bin", "HOME": "/h", "LLAMA_ARG_PORT": "1", "HTTPS_PROXY": "http://p", "HF_TOKEN": "secret",
+        "APPLIANCE_HOME": "/a", "CUDA_VISIBLE_DEVICES": "1", "GGML_VK_VISIBLE_DEVICES": "0",
+        "ROCR_VISIBLE_DEVICES": "0", "LD_LIBRARY_PATH": "/l", "PYTHONPATH": "/p", "LLAMA_API_KEY": "old",
+    }  # fmt: skip
+    env = child_environment(key="new", marker="m", base=base)
+    assert env == {
+        "PATH": "/bin", "HOME": "/h", "CUDA_VISIBLE_DEVICES": "1", "GGML_VK_VISIBLE_DEVICES": "0",
+        "ROCR_VISIBLE_DEVICES": "0", "LD_LIBRARY_PATH": "/l", "LLAMA_API_KEY": "new",
+        "APPLIANCE_ENGINE": "m", "GGML_NO_BACKTRACE": "1", "PYTHONUNBUFFERED": "1",
+    }  # fmt: skip
+    assert child_environment(python=True, base=base)["PYTHONPATH"] == "/p"
+
+
+async def test_the_flags_of_llama_server(tmp_path: Path) -> None:
+    build = install(tmp_path, Script())
+    what = await command(build, launch(Path("/m.gguf")), LISTEN, key="secret", marker="m")
+    flags = list(what.argv)
+    expected = {"-ngl": "0", "-c": "1024", "-np": "2", "-fit": "off", "-lv": "4", "-m": "/m.gguf"}
+    expected |= {"--host": "/run/e.sock", "--cors-origins": "localhost"}
+    for name, value in expected.items():
+        assert flags[flags.index(name) + 1] == value
+    assert "--no-ui" in flags
+    assert "--metrics" in flags
+    assert "secret" not in " ".join(flags)
+    assert what.env["LLAMA_API_KEY"] == "secret"
+    measuring = await command(
+        build, launch(Path("/m.gguf")), LISTEN, key="k", marker="m", fit=True, warmup=False
+    )
+    flags = list(measuring.argv)
+    assert flags[flags.index("-fit") + 1] == "on"
+    assert "--no-warmup" in flags
+
+
+async def test_the_spec_of_our_children_holds_the_plan_and_no_key() -> None:
+    what = await command(X, launch(Path("/m.gguf"), embedding=True), LISTEN, key="secret", marker="m")
+    assert what.stdin is not None
+    assert b"secret" not in what.stdin
+    spec = json.loads(what.stdin)
+    assert (spec["ctx"], spec["parallel"], spec["gpu_layers"], spec["fit"]) == (1024, 2, 0, False)
+    assert (spec["kv_type"], spec["threads"], spec["embedding"]) == ("f16", 2, True)
+
+
+async def test_llama_cpp_python_gets_one_slot_of_the_planned_length() -> None:
+    what = await command(PYTHON, launch(Path("/m.gguf")), LISTEN, key="k", marker="m")
+    assert what.stdin is not None
+    spec = json.loads(what.stdin)
+    assert (spec["ctx"], spec["parallel"]) == (512, 1)
+    assert slots_of("llama-cpp-python", plan(parallel=4)) == 1
+
+
+async def test_a_server_that_is_gone_is_an_error_for_people(tmp_path: Path) -> None:
+    build = Build("llama-server", str(tmp_path / "gone"), "1", "llama-server 1")
+    with pytest.raises(EngineFailed, match="can't be started"):
+        await command(build, launch(Path("/m.gguf")), LISTEN, key="k", marker="m")

@@ -1,0 +1,160 @@
+"""The log parser on recorded lines of real engines, and the failure texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from appliance.engines.failures import exit_text, explain, explain_line
+from appliance.engines.logparse import LoadReader, on_host
+from appliance.planning import MeasuredRow
+from appliance.units import MIB
+
+RECORDED = Path(__file__).parent / "recorded"
+
+
+def read(name: str) -> LoadReader:
+    reader = LoadReader()
+    for line in (RECORDED / name).read_text().splitlines():
+        reader.feed(line)
+    return reader
+
+
+def test_a_vulkan_load_with_twelve_layers() -> None:
+    reader = read("llama-server-vulkan-12-layers.log")
+    assert reader.layers == (12, 31)
+    assert reader.gpu_layers == 12
+    assert reader.buffers["Vulkan0"] == {"model": 51.94, "kv": 33.0, "compute": 15.7}
+    assert reader.buffers["Vulkan_Host"] == {"output": 0.38, "compute": 4.26}
+    assert reader.buffers["CPU"] == {"kv": 57.0}
+    assert (reader.slots, reader.ctx_slot, reader.n_ctx, reader.unified) == (2, 2048, 4096, False)
+    assert reader.failure is None
+
+
+def test_the_offload_line_without_a_device_counts_as_zero() -> None:
+    reader = read("llama-server-no-device.log")
+    assert reader.layers == (12, 31)  # the log says so; nothing is on a device
+    assert reader.gpu_layers == 0
+
+
+def test_a_cpu_build_prints_no_offload_line() -> None:
+    reader = read("xllamacpp-cpu.log")
+    assert reader.layers is None
+    assert reader.gpu_layers == 0
+    assert reader.buffers["CPU"] == {"output": 0.38, "kv": 90.0, "compute": 16.64}
+
+
+def test_the_memory_table_of_a_dry_run() -> None:
+    reader = read("llama-server-vulkan-fit.log")
+    assert reader.table_done
+    assert reader.rows == {
+        "Vulkan0": MeasuredRow(51 * MIB, 33 * MIB, 15 * MIB),
+        "Host": MeasuredRow(68 * MIB, 57 * MIB, 4 * MIB),
+    }
+
+
+def test_a_table_is_done_only_behind_its_last_row() -> None:
+    reader = LoadReader()
+    row = "common_memory_breakdown_print: |   - Host |   198 =    92 +      90 +      16      |"
+    after = "common_params_fit_impl: projected to use 198 MiB of host memory"
+    done: list[bool] = []
+    for line in (row, after):
+        reader.feed(line)
+        done.append(reader.table_done)
+    assert done == [False, True]
+    reader.feed(row)  # printed again when the server ends
+    assert reader.rows["Host"].model == 92 * MIB
+
+
+def test_rows_of_special_cpu_buffers_belong_to_the_host() -> None:
+    reader = LoadReader()
+    start = "0.00.8 I common_memory_breakdown_print: |   - "
+    reader.feed(
+        start + "CUDA0 (NVIDIA GeForce RTX 4070) |  8187 = 7001 + ( 921 =   700 +     150 +      71) + 265 |"
+    )
+    reader.feed(start + "Host       |   300 =   200 +      60 +      40    |")
+    reader.feed(start + "CPU_REPACK |    82 =    82 +       0 +       0    |")
+    reader.feed(start + "AMX        |   190 =   190 +       0 +       0    |")
+    assert reader.rows == {
+        "CUDA0": MeasuredRow(700 * MIB, 150 * MIB, 71 * MIB),
+        "Host": MeasuredRow(472 * MIB, 60 * MIB, 40 * MIB),
+    }
+
+
+def test_the_zero_lines_of_a_dry_run_are_replaced_by_the_real_ones() -> None:
+    reader = LoadReader()
+    for size, kv in (("0.00", "0.00"), ("51.94", "16.50")):
+        reader.feed("load_tensors: loading model tensors, this can take a while... (load_mode = mmap)")
+        reader.feed(f"load_tensors:      Vulkan0 model buffer size =    {size} MiB")
+        reader.feed("llama_context: constructing llama_context")
+        reader.feed(f"llama_kv_cache:    Vulkan0 KV buffer size =    {kv} MiB")
+    assert reader.buffers["Vulkan0"] == {"model": 51.94, "kv": 16.5}
+
+
+def test_two_caches_and_the_files_of_a_split_set_add_up() -> None:
+    reader = LoadReader()
+    reader.feed("load_tensors: loading model tensors, this can take a while...")
+    reader.feed("load_tensors:        CUDA0 model buffer size =  1000.00 MiB")
+    reader.feed("load_tensors:        CUDA0 model buffer size =   500.00 MiB")
+    reader.feed("llama_context: constructing llama_context")
+    reader.feed("llama_kv_cache:      CUDA0 KV buffer size =    24.00 MiB")  # full layers
+    reader.feed("llama_kv_cache:      CUDA0 KV buffer size =    12.00 MiB")  # sliding window layers
+    reader.feed("sched_reserve:      CUDA0 compute buffer size =   80.00 MiB")
+    reader.feed("sched_reserve:      CUDA0 compute buffer size =   96.00 MiB")  # reserved again
+    assert reader.buffers["CUDA0"] == {"model": 1500.0, "kv": 36.0, "compute": 96.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "host"),
+    [("CPU", True), ("CPU_Mapped", True), ("CPU_REPACK", True), ("AMX", True), ("Vulkan_Host", True),
+     ("Vulkan0", False), ("CUDA0", False), ("MTL0_Mapped", False), ("ROCm1", False)],
+)  # fmt: skip
+def test_which_buffers_lie_in_ram(name: str, host: bool) -> None:
+    assert on_host(name) is host
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("ggml_vulkan: Device memory allocation of size 734003200 failed.", "GPU ran out of memory"),
+        ("ggml_backend_cuda_buffer_type_alloc_buffer: allocating 900.00 MiB on device 0: cudaMalloc failed: "
+         "out of memory", "GPU ran out of memory"),
+        ("llama_init_from_model: failed to allocate compute pp buffers", "compute buffers"),
+        ("vk::Queue::submit: ErrorDeviceLost", "lost the device"),
+        ("srv start: couldn't bind HTTP server socket, hostname: /r/e.sock, port: 8080", "open its socket"),
+        ("error: unknown argument: --no-ui", "one of our flags"),
+        ("llama_model_load: error loading model: unknown model architecture: 'llama9'", "architecture"),
+        ("x: error while loading shared libraries: libcuda.so.1: cannot open", "can't be started"),
+    ],
+)  # fmt: skip
+def test_failure_texts(line: str, words: str) -> None:
+    found = explain_line(line)
+    assert found is not None
+    assert words in found.cause
+    assert found.hint
+
+
+def test_the_more_exact_text_wins() -> None:
+    reader = LoadReader()
+    reader.feed("llama_kv_cache: failed to allocate buffer for kv cache")
+    reader.feed("srv load_model: failed to load model, 'm.gguf'")
+    reader.feed("srv init: exiting due to model loading error")
+    assert explain(1, reader.failure).cause == "There is not enough memory for the KV cache."
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "words"),
+    [
+        (1, "exit code 1", "refused its settings"),
+        (-9, "signal 9 (SIGKILL)", "memory ran out"),
+        (137, "exit code 137", "memory ran out"),
+        (-6, "signal 6 (SIGABRT)", "gave up by itself"),
+        (0xC0000005, "exit code 3221225477", "segmentation fault"),
+        (77, "exit code 77", "ended by itself"),
+        (None, "no exit code", "ended by itself"),
+    ],
+)
+def test_exit_codes(code: int | None, text: str, words: str) -> None:
+    assert exit_text(code) == text
+    assert words in explain(code, None).cause
