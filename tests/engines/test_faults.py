@@ -251,3 +251,23 @@ async def test_an_engine_of_a_running_daemon_is_left_alone(paths: Paths) -> None
     assert await asyncio.to_thread(end_orphans, paths) == ()
     assert engine.snapshot.state == "ready"
     await engine.stop()
+
+
+async def test_without_a_parent_death_signal_the_launcher_stays_and_ends_with_its_engine(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("appliance.engines.process._parent_death_signal", lambda: False)
+    watch = Watch()
+    engine = engine_of(paths, Script(), watch=watch)
+    await engine.start()
+    await asyncio.wait_for(engine.wait_ready(), 20)
+    launcher = psutil.Process(engine.snapshot.pid)
+    (program,) = launcher.children()
+    launcher.kill()  # the engine behind it must not stay
+    await watch.until(lambda s: s.state == "ready" and s.restarts == 1)
+    assert not program.is_running()
+    second = psutil.Process(engine.snapshot.pid)
+    (program,) = second.children()
+    await engine.stop()
+    assert not second.is_running()
+    assert not program.is_running()
