@@ -145,8 +145,7 @@ class Commands:
         return entry.to_json() | {"restart": key.startswith(RESTART_KEYS)}
 
     async def logs(self, after: int, limit: int) -> Document:
-        engine = self._rooms.serving.engine
-        lines = engine.lines(after, min(limit, 2_000)) if engine is not None else ()
+        lines = self._rooms.serving.lines(after, min(limit, 2_000))
         return {
             "lines": [{"seq": line.seq, "line": line.line} for line in lines],
             "next": lines[-1].seq if lines else after,

@@ -22,6 +22,7 @@ from appliance.daemon.downloads import Download
 from appliance.daemon.host import HostSide
 from appliance.daemon.rooms import Rooms
 from appliance.daemon.status import Parts, document
+from appliance.engines import end_orphans
 from appliance.errors import PortTaken, UsageError
 from appliance.gateway.app import make_app, make_runner
 from appliance.gateway.control import routes
@@ -112,6 +113,7 @@ class _Daemon:
     async def run(self, options: Options) -> None:
         runner: web.AppRunner | None = None
         try:
+            await asyncio.to_thread(end_orphans, self._paths)
             await self._rooms.start()
             record = records.new_record("http://127.0.0.1")
             commands = Commands(self._rooms, self._status, self._stop.set)

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from appliance.catalog import ModelRef
-from appliance.engines import Endpoint, Engine, EngineSnapshot, EngineState, Launch
+from appliance.engines import Endpoint, Engine, EngineSnapshot, EngineState, Launch, LogLine, LogRing
 from appliance.errors import ApplianceError, EngineUnavailable, ModelMissing
 from appliance.operations.models import Library
 from appliance.operations.plan import Wishes, plan_file, request_for, require_fit
@@ -53,6 +53,7 @@ class Serving:
         self._on_change = on_change
         self._snapshot = ServingSnapshot(since=time.time())
         self._engine: Engine | None = None
+        self._ring = LogRing()
         self._wishes = Wishes()
         self._commands: asyncio.Queue[tuple[Callable[[], Awaitable[None]], asyncio.Future[None]]]
         self._commands = asyncio.Queue(MAX_COMMANDS)
@@ -66,6 +67,10 @@ class Serving:
     def engine(self) -> Engine | None:
         """The engine, for leases, log lines and measured speeds."""
         return self._engine
+
+    def lines(self, after: int, limit: int) -> tuple[LogLine, ...]:
+        """Log lines of the engine, and of those before it, with a sequence number above `after`."""
+        return self._ring.lines(after, limit)
 
     @property
     def endpoint(self) -> Endpoint | None:
@@ -156,7 +161,9 @@ class Serving:
         self._set(replace(self._snapshot, plan=plan))
         require_fit(plan)
         launch = Launch(model_id=ref.ref, model_path=stored.main, plan=plan, embedding=embedding)
-        engine = Engine(looked.build(), launch, paths=self._library.paths, on_change=self._engine_changed)
+        engine = Engine(
+            looked.build(), launch, paths=self._library.paths, on_change=self._engine_changed, ring=self._ring
+        )
         self._engine = engine
         await engine.start()
         await engine.wait_ready()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +19,10 @@ from appliance.engines.discovery import CHILDREN, ask
 from appliance.engines.environment import child_environment
 from appliance.engines.values import Build, EngineKind, Launch
 from appliance.errors import EngineFailed
+from appliance.paths import Paths
 from appliance.planning import Plan
 
+_SOCKET_PATH_LIMIT = 107
 _OPTIONAL = {"--no-ui": "--no-webui", "--cors-origins": None, "--metrics": None, "--no-warmup": None}
 """Flags that a build may not know, and the older name of each."""
 _FLAG = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
@@ -41,6 +44,17 @@ class Listen:
     @property
     def base_url(self) -> str:
         return "http://engine" if self.port == 0 else f"http://{self.host}:{self.port}"
+
+
+def listen_at(paths: Paths, name: str) -> Listen:
+    """A private Unix socket named after the engine where the system has those, else a free loopback port."""
+    path = str(paths.runtime / f"engine-{name}.sock")
+    if hasattr(socket, "AF_UNIX") and len(path.encode()) <= _SOCKET_PATH_LIMIT:
+        paths.runtime.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return Listen(path, 0)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return Listen("127.0.0.1", int(free.getsockname()[1]))
 
 
 @dataclass(frozen=True, slots=True)

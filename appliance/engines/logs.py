@@ -48,9 +48,11 @@ class LogRing:
             newer = [line for line in self._lines if line.seq > after_seq]
         return tuple(newer[: max(0, limit)])
 
-    def last(self, count: int) -> tuple[str, ...]:
+    def last(self, count: int, after_seq: int = 0) -> tuple[str, ...]:
+        """The newest `count` lines, of those after `after_seq`: what this engine said, not the one before."""
         with self._lock:
-            return tuple(line.line for line in list(self._lines)[-count:]) if count > 0 else ()
+            newest = list(self._lines)[-count:] if count > 0 else []
+        return tuple(line.line for line in newest if line.seq > after_seq)
 
     @property
     def seq(self) -> int:

@@ -40,6 +40,8 @@ class Course:
     degraded: tuple[str, ...] = ()
     status: int | None = None
     """None while it runs."""
+    delivered: bool = False
+    """A stream was written to its end: a client that hangs up now has everything."""
     queue_s: float | None = None
     upstream_at: float | None = None
     first_at: float | None = None

@@ -135,6 +135,7 @@ class Journey:
             except EngineUnavailable as error:
                 raise UpstreamFailed("refused", error.message) from None
             finally:
+                place.completed = place.completed or course.delivered
                 done = course.outcome(running, ok=place.completed)
                 gate.local.finished(ask.served, done)
         return None
@@ -192,7 +193,7 @@ class Journey:
             outcome = _REPORTED.get(failure.outcome, "5xx")
             raise
         finally:
-            target.report(outcome)
+            target.report("ok" if self._course.delivered else outcome)
 
     def _worded(self, body: dict[str, Any]) -> dict[str, Any]:
         return body if self._ask.kind == "embedding" else asking.as_stream(body)

@@ -19,6 +19,7 @@ class StreamSink:
 
     def __init__(self, down: Downstream, ask: Ask, course: Course) -> None:
         self._down = down
+        self._course = course
         self._relay = Relay(ask.choices, wants_usage=ask.wants_usage, appliance=course.appliance)
 
     async def begin(self) -> None:
@@ -28,6 +29,7 @@ class StreamSink:
     async def put(self, events: Sequence[Chunk]) -> None:
         """One write for all events of one read."""
         await self._down.write(b"".join(self._relay.feed(chunk) for chunk in events))
+        self._course.delivered = any(chunk.kind == "done" for chunk in events)
 
     async def whole(self, reply: dict[str, Any]) -> None:
         """Only generations stream."""
@@ -36,6 +38,7 @@ class StreamSink:
     async def end(self) -> None:
         """What the relay still holds."""
         await self._down.write(self._relay.end())
+        self._course.delivered = True
 
 
 class PlainSink:

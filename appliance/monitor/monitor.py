@@ -67,7 +67,7 @@ class Monitor:
         self._child: SensorChild | None = None
         self._sample: Sample | None = None
         self._sample_at: float | None = None
-        self._changed_at = clock()
+        self._changed_at = self._paced_at = clock()
         self._host: Sample | None = None
         self._cpu = host.CpuLoad()
         self._governors: dict[str, Governor] = {}
@@ -102,7 +102,10 @@ class Monitor:
 
     def set_busy(self, busy: bool) -> None:
         """False while no request runs: the sensors are read less often."""
+        if busy == self._busy:
+            return
         self._busy = busy
+        self._paced_at = self._clock()
         self._steer(f"interval {self._interval}")
 
     def watch_gpus(self, watched: bool) -> None:
@@ -159,7 +162,8 @@ class Monitor:
         """Silent for too long, counted from the last sample or from when sampling was asked for."""
         if not self._active or self._task is None:
             return False
-        since = self._changed_at if self._sample_at is None else self._sample_at
+        # a quicker pace is not missed by values that were asked for at the slower one
+        since = self._changed_at if self._sample_at is None else max(self._sample_at, self._paced_at)
         limit = self._timing.first if self._sample_at is None else self._timing.stale
         return self._clock() - since > max(limit, 2.5 * self._interval)
 

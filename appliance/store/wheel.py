@@ -144,7 +144,6 @@ class WheelSource:
             zipfile.BadZipFile,
             zlib.error,
             KeyError,
-            NotImplementedError,
             EOFError,
             RuntimeError,
         ) as error:

@@ -68,6 +68,7 @@ def test_the_dashboard_opens_starts_the_daemon_and_leaves_it_serving(home: Home,
         terminal.keys("?")
         terminal.shows("Quit")
         terminal.keys("Escape")
+        terminal.shows("Requests")
         terminal.keys("q")
         assert "LEFT=0" in terminal.shows("LEFT=")
         assert alive(daemon["pid"])

@@ -1,0 +1,58 @@
+"""One process of an engine, from its start to its end: its address, key, pid file, log reader."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from appliance.engines import pidfile
+from appliance.engines.adapters import command, listen_at
+from appliance.engines.logparse import LoadReader
+from appliance.engines.logs import LogFile, LogRing
+from appliance.engines.process import Child, spawn, unlink
+from appliance.engines.values import Build, Endpoint, Launch
+from appliance.paths import Paths
+
+
+@dataclass(frozen=True, slots=True)
+class Incarnation:
+    """A started process with everything that belongs to it alone."""
+
+    child: Child
+    endpoint: Endpoint
+    reader: LoadReader
+    note: Path | None
+    """The pid file, by which a later daemon finds it when this one is gone; None: it could not be written."""
+    started_at: float
+    """Unix seconds."""
+
+    @classmethod
+    async def start(
+        cls,
+        build: Build,
+        launch: Launch,
+        *,
+        paths: Paths,
+        name: str,
+        generation: int,
+        ring: LogRing,
+        file: LogFile,
+    ) -> Incarnation:
+        """Start it with a new key. Raises EngineFailed or OSError when that is not possible."""
+        listen = listen_at(paths, name)
+        endpoint = Endpoint(listen.base_url, listen.socket, secrets.token_hex(32), generation)
+        reader, marker, now = LoadReader(), secrets.token_hex(16), time.time()
+        unlink(listen.socket)
+        what = await command(build, launch, listen, key=endpoint.key, marker=marker)
+        child = await spawn(
+            what, marker=marker, ring=ring, on_line=reader.feed, secret=endpoint.key, file=file
+        )
+        return cls(child, endpoint, reader, pidfile.write(paths, child, listen.socket), now)
+
+    async def end(self, limit_s: float) -> None:
+        """End the process (SIGTERM, then SIGKILL after `limit_s`) and take its files away."""
+        await self.child.end(limit_s)
+        unlink(self.endpoint.socket)
+        unlink(self.note)
