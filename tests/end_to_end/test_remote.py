@@ -22,6 +22,8 @@ from tests.fake_vllm import FakeVllm
 REMOTE_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 KEY = "remote-secret-41"
 SMALL = ("--ctx", "1024", "--parallel", "1")
+NOT_MEASURED = Script(die_at_start=1)
+"""What a scripted engine does at its first start, which is the planner's question."""
 
 
 @asynccontextmanager
@@ -125,7 +127,7 @@ async def test_asked_for_the_remote_answers_and_it_is_no_degradation(home: Home)
 
 
 async def test_a_queue_wait_over_the_limit_goes_to_the_remote(home: Home, tmp_path: Path) -> None:
-    slow = install(tmp_path / "engine", Script(tokens=("a",) * 400, token_s=0.05))
+    slow = install(tmp_path / "engine", NOT_MEASURED, Script(tokens=("a",) * 400, token_s=0.05))
     env = {"APPLIANCE_ENGINE__LLAMA_SERVER": str(slow.path), "APPLIANCE_ROUTING__MAX_WAIT": "300ms"}
     more = ("--engine", "llama-server", *SMALL)
     async with remote_server() as remote, appliance(home, remote, *more, env=env) as running:
@@ -139,7 +141,7 @@ async def test_a_queue_wait_over_the_limit_goes_to_the_remote(home: Home, tmp_pa
 
 
 async def test_while_the_engine_loads_the_remote_answers(home: Home, tmp_path: Path) -> None:
-    loading = install(tmp_path / "engine", Script(load_s=0.0), Script(load_s=60.0))
+    loading = install(tmp_path / "engine", NOT_MEASURED, Script(), Script(load_s=60.0))
     env = {"APPLIANCE_ENGINE__LLAMA_SERVER": str(loading.path)}
     more = ("--engine", "llama-server", *SMALL)
     async with remote_server() as remote, appliance(home, remote, *more, env=env) as running:
