@@ -10,7 +10,7 @@ LLAMA_CPP_PYTHON := 0.3.36
 WHEELS := $(APPLIANCE_TEST_CACHE)/wheels
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test test-all lint format venv venv-dev preflight clean
+.PHONY: demo test test-all lint format picture bench venv venv-dev preflight clean
 
 demo: venv
 	@$(BIN)/python -m appliance.cli.demo
@@ -32,6 +32,13 @@ lint: venv-dev
 format: venv-dev
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+# docs/dashboard.svg, from a real run.
+picture: venv
+	@$(BIN)/python docs/picture.py
+
+bench: venv-dev
+	@$(BIN)/python -m benchmarks.startup
 
 venv: $(VENV)/.installed
 venv-dev: $(VENV)/.installed-dev
