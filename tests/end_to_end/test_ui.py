@@ -41,7 +41,6 @@ class Terminal:
         except AssertionError:
             raise AssertionError(f"{text!r} is not on the screen:\n{self.screen()}") from None
 
-
     def hides(self, text: str) -> None:
         until(lambda: text not in self.screen(), 10, f"{text!r} leaves the screen")
 

@@ -1,0 +1,144 @@
+"""The control plane takes the daemon's token, JSON, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from appliance.errors import DoesNotFit
+from appliance.gateway.control import routes
+
+TOKEN = "t0ken-for-the-tests"
+
+
+class Scripted:
+    """Answers what it was asked; `plan` fails."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, tuple[Any, ...]]] = []
+        self.changed = 2
+
+    def __getattr__(self, name: str) -> Any:
+        async def answer(*arguments: Any) -> dict[str, Any]:
+            self.asked.append((name, arguments))
+            if name == "plan":
+                raise DoesNotFit("It does not fit.", cause="Too large.", hint="Take a smaller one.")
+            if name == "journal":
+                raise RuntimeError("secret-detail")
+            return {"did": name}
+
+        return answer
+
+    async def changes(self) -> AsyncIterator[None]:
+        for _ in range(self.changed):
+            yield None
+
+
+@pytest.fixture
+async def scripted() -> Scripted:
+    return Scripted()
+
+
+@pytest.fixture
+async def url(scripted: Scripted) -> AsyncIterator[str]:
+    app = web.Application()
+    app.add_routes(routes(scripted, TOKEN))  # type: ignore[arg-type]
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+async def call(
+    url: str, method: str, path: str, *, token: str | None = TOKEN, **more: Any
+) -> tuple[int, dict[str, Any]]:
+    headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request(method, url + path, headers=headers, **more) as response,
+    ):
+        document: dict[str, Any] = await response.json()
+        return response.status, document
+
+
+@pytest.mark.parametrize("token", [None, "", "wrong", TOKEN + "x", TOKEN[:-1]])
+async def test_without_the_token_nothing_is_asked(url: str, scripted: Scripted, token: str | None) -> None:
+    for method, path in (("GET", "/api/status"), ("POST", "/api/shutdown"), ("GET", "/api/events")):
+        status, document = await call(url, method, path, token=token)
+        assert status == 401
+        assert document["error"]["hint"]
+    assert scripted.asked == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "asked"),
+    [
+        ("GET", "/api/status", None, ("status", ())),
+        ("POST", "/api/models/a:Q4_1/load", {"ctx": 5}, ("load", ("a:Q4_1", {"ctx": 5}))),
+        ("POST", "/api/models/a/verify", None, ("verify", ("a",))),
+        ("DELETE", "/api/models/a", None, ("remove", ("a",))),
+        ("POST", "/api/downloads", {"model": "a"}, ("download", ({"model": "a"},))),
+        ("DELETE", "/api/downloads/7", None, ("cancel", ("7",))),
+        ("POST", "/api/engine/restart", None, ("engine", ("restart",))),
+        (
+            "PATCH",
+            "/api/settings",
+            {"key": "a.b", "value": "c"},
+            ("set_setting", ({"key": "a.b", "value": "c"},)),
+        ),
+        ("GET", "/api/logs?after=5&limit=9", None, ("logs", (5, 9))),
+        ("POST", "/api/remotes/lab/test", None, ("test_remote", ("lab",))),
+    ],
+)
+async def test_each_route_asks_for_what_it_names(
+    url: str, scripted: Scripted, method: str, path: str, body: Any, asked: tuple[str, tuple[Any, ...]]
+) -> None:
+    status, document = await call(url, method, path, **({"json": body} if body is not None else {}))
+    assert (status, document) == (200, {"did": asked[0]})
+    assert scripted.asked == [asked]
+
+
+async def test_an_error_keeps_its_words_and_status(url: str) -> None:
+    status, document = await call(url, "POST", "/api/plan", json={})
+    assert status == 409
+    error = DoesNotFit("It does not fit.", cause="Too large.", hint="Take a smaller one.")
+    assert document["error"] == error.to_json()
+    assert document["error"]["code"] == "does_not_fit"
+
+
+async def test_an_unexpected_failure_tells_no_detail(url: str) -> None:
+    status, document = await call(url, "GET", "/api/journal")
+    assert status == 500
+    assert "secret-detail" not in json.dumps(document)
+
+
+@pytest.mark.parametrize("body", [b"{", b"[1]", b"null", b'"x"'])
+async def test_a_body_that_is_no_object_is_refused(url: str, scripted: Scripted, body: bytes) -> None:
+    for content_type, data in (("application/json", body), ("text/plain", b"{}")):
+        headers = {"Content-Type": content_type, "Authorization": f"Bearer {TOKEN}"}
+        async with (
+            aiohttp.ClientSession(headers=headers) as session,
+            session.post(f"{url}/api/downloads", data=data) as response,
+        ):
+            assert response.status == 400
+    assert scripted.asked == []
+
+
+async def test_events_begin_with_a_snapshot_and_end_with_the_daemon(url: str, scripted: Scripted) -> None:
+    scripted.changed = 1
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    async with (
+        aiohttp.ClientSession(headers=headers) as session,
+        session.get(f"{url}/api/events") as response,
+    ):
+        assert response.content_type == "text/event-stream"
+        text = (await response.read()).decode()
+    events = [block.split("\n")[0] for block in text.strip().split("\n\n")]
+    assert events == ["event: snapshot", "event: status"]
