@@ -47,7 +47,7 @@ async def scripted() -> Scripted:
 @pytest.fixture
 async def url(scripted: Scripted) -> AsyncIterator[str]:
     app = web.Application()
-    app.add_routes(routes(scripted, TOKEN))  # type: ignore[arg-type]
+    app.add_routes(routes(scripted, TOKEN))
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
