@@ -19,6 +19,8 @@ from appliance.errors import SettingsError
 from appliance.units import parse_duration, parse_size, write_duration, write_size
 
 ENV_PREFIX = "APPLIANCE_"
+WITHOUT_EFFECT = frozenset({"goals.itl_p99", "goals.cost_per_day", "models.preload", "models.keep_alive"})
+"""Keys that are read and checked, and that no room uses yet: `config show` says so."""
 
 
 def _size(value: object) -> object:
@@ -148,8 +150,13 @@ class Entry:
     source: str
     """`default`, the file's path, or the variable's name."""
 
+    @property
+    def note(self) -> str | None:
+        """What to know about the key."""
+        return "has no effect in this version" if self.key in WITHOUT_EFFECT else None
+
     def to_json(self) -> dict[str, Any]:
-        return {"key": self.key, "value": self.value, "source": self.source}
+        return {"key": self.key, "value": self.value, "source": self.source, "note": self.note}
 
 
 def load(file: Path, env: Mapping[str, str] | None = None) -> Settings:

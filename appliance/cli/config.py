@@ -35,7 +35,8 @@ def show_all(as_json: bool) -> None:
         return
     made = table("Key", "Value", "From")
     for row in rows:
-        made.add_row(row["key"], cell(_text(row["value"])), cell(row["source"]))
+        source = cell(row["source"]) + (f"  ({row['note']})" if row["note"] else "")
+        made.add_row(row["key"], cell(_text(row["value"])), source)
     show(made)
 
 

@@ -29,7 +29,9 @@ def main() -> int:
     began = time.monotonic()
     family: list[psutil.Process] = []
     child = subprocess.Popen(
-        [sys.executable, "-m", "appliance.cli.main", "up", MODEL, "--json"], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-P", "-m", "appliance.cli.main", "up", MODEL, "--json"],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         assert child.stdout is not None

@@ -26,7 +26,7 @@ def start(arguments: list[str]) -> dict[str, Any]:
     log = paths.logs / "up.log"
     with log.open("wb") as errors:
         child = subprocess.Popen(
-            [sys.executable, "-m", "appliance.cli.main", *arguments],
+            [sys.executable, "-P", "-m", "appliance.cli.main", *arguments],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
         )  # fmt: skip
     try:

@@ -50,14 +50,13 @@ class LazyGroup(click.Group):
     cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
 )
 @click.version_option(__version__, "--version", prog_name="appliance")
-@click.option("--debug", is_flag=True, help="Show the traceback of a failure.")
+@click.option("--debug", is_flag=True, help="Show the traceback of a failure; may stand anywhere.")
 @click.pass_context
 def appliance(ctx: click.Context, debug: bool) -> None:
     """A laptop or desktop as a local inference appliance.
 
     Without a command it opens the terminal UI, and starts the daemon when none runs.
     """
-    ctx.obj = {"debug": debug}
     if ctx.invoked_subcommand is None:
         from appliance.cli.ui import open_ui
 
@@ -68,6 +67,7 @@ def main(arguments: list[str] | None = None) -> None:
     """The entry point. Ends the process with the exit code of the contract."""
     arguments = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in arguments
+    arguments = [argument for argument in arguments if argument != "--debug"]  # it may stand anywhere
     try:
         code = appliance.main(arguments, prog_name="appliance", standalone_mode=False)
     except click.ClickException as error:

@@ -14,6 +14,7 @@ from appliance.cli.progress import Bar
 from appliance.cli.wishes import ctx_option, engine_option, layers_option, parallel_option
 from appliance.daemon import Download, Interrupted, Options, serve
 from appliance.operations.plan import Wishes
+from appliance.operations.survey import Note
 
 INTERRUPTED = 130
 
@@ -112,6 +113,11 @@ class Console:
             self._bar.__exit__(None, None, None)
             self._bar = None
         remark(f"Loading {ref} ...")
+
+    def note(self, note: Note) -> None:
+        remark(f"! {note.detail}")
+        if note.todo:
+            remark(f"  Do: {note.todo}")
 
     def ready(self, document: Mapping[str, Any]) -> None:
         if self._as_json:

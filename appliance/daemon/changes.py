@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 
 class Changes:
-    """`notify` wakes every follower once; what happens while a follower is busy is one change to it."""
+    """`notify` wakes everyone who waits. Who is busy meanwhile looks again at the latest after its time limit."""
 
     def __init__(self) -> None:
-        self._version = 0
         self._event = asyncio.Event()
-        self._closed = False
+        self.closed = False
 
     def notify(self) -> None:
-        self._version += 1
         self._event.set()
         self._event = asyncio.Event()
 
     def close(self) -> None:
-        """End every follower."""
-        self._closed = True
+        """Let every follower go."""
+        self.closed = True
         self.notify()
 
-    async def follow(self) -> AsyncIterator[None]:
-        """Yields after each change (or several); ends when closed."""
-        seen = self._version
-        while not self._closed:
-            if seen == self._version:
-                await self._event.wait()
-            seen = self._version
-            if not self._closed:
-                yield None
+    async def next(self, timeout_s: float) -> bool:
+        """Wait for a change, at most `timeout_s`. True: look again. False: closed, there will be no more."""
+        if not self.closed:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._event.wait()
+            except TimeoutError:
+                pass
+        return not self.closed

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from appliance import settings as settings_room
 from appliance.daemon.downloads import Downloads
 from appliance.daemon.local import LocalSide
 from appliance.daemon.rooms import Rooms
-from appliance.errors import UsageError
+from appliance.errors import NotVerified, UsageError
 from appliance.operations import config
 from appliance.operations import remote as remote_operations
 from appliance.operations.plan import Wishes, plan_by_name
 from appliance.operations.survey import survey
 
 Document = Mapping[str, Any]
-RESTART_KEYS = ("server.", "models.preload")
+RESTART_KEYS = ("server.", "governor.")
 """Settings that a running daemon can't take over."""
 
 
@@ -41,8 +41,8 @@ class Commands:
         document: Document = await self._status()
         return document
 
-    def changes(self) -> AsyncIterator[None]:
-        return self._rooms.changes.follow()
+    async def changed(self, timeout_s: float) -> bool:
+        return await self._rooms.changes.next(timeout_s)
 
     async def models(self) -> Document:
         current = self._rooms.serving.snapshot
@@ -61,7 +61,13 @@ class Commands:
 
     async def verify(self, ref: str) -> Document:
         found = self._rooms.library.resolve(ref)
-        result = await self._rooms.library.store.verify(found)
+        try:
+            result = await self._rooms.library.store.verify(found)
+        except NotVerified as error:
+            current = self._rooms.serving.snapshot.ref
+            if current is not None and current.ref == found.ref:
+                await self._rooms.serving.give_up(error)
+            raise
         return {"ref": result.ref, "verified": True, "bytes": result.n_bytes, "seconds": result.seconds}
 
     async def remove(self, ref: str) -> Document:

@@ -112,7 +112,7 @@ class Downloads:
         self._tasks.pop(key, None)
         download = self._downloads[key]
         if task.cancelled():
-            stopped = replace(download.progress, phase="failed", message="stopped; what has arrived is kept")
+            stopped = replace(download.progress, phase="failed", message=_stopped(download.progress))
             self._put(replace(download, progress=stopped, finished=True))
         elif (error := task.exception()) is not None:
             known = error if isinstance(error, ApplianceError) else _unexpected(error)
@@ -127,6 +127,12 @@ class Downloads:
     def _put(self, download: Download) -> None:
         self._downloads[download.id] = download
         self._on_change()
+
+
+def _stopped(progress: Progress) -> str:
+    if progress.resumable:
+        return "stopped; what has arrived is kept, and a new start goes on from there"
+    return "stopped; this source starts over"
 
 
 def _unexpected(error: BaseException) -> ApplianceError:

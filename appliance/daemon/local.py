@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -29,6 +30,7 @@ class LocalSide:
         self._serving = serving
         self._monitor = monitor
         self._admission: Admission | None = None
+        self._queue_of: ModelRef | None = None
         self._changed = asyncio.Event()
 
     def use(self, library: Library) -> None:
@@ -42,10 +44,11 @@ class LocalSide:
         read_back = snapshot.engine.parallel if snapshot.engine is not None else None
         planned = snapshot.plan.parallel if snapshot.plan is not None else 1
         max_queue = self._library.settings.routing.max_queue
-        if self._admission is not None:
+        if self._admission is not None and snapshot.ref == self._queue_of:
             self._admission.resize(read_back or planned, max_queue)
         elif snapshot.state not in ("absent", "failed"):
-            self._admission = Admission(read_back or planned, max_queue)
+            # another model takes other times: what was learned of the one before predicts nothing
+            self._admission, self._queue_of = Admission(read_back or planned, max_queue), snapshot.ref
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -161,14 +164,15 @@ class LocalSide:
         self._monitor.observe_speed(key, speed)
 
     def models(self) -> Sequence[Served]:
+        """What answers now: the served model, and those that a remote is configured for."""
         current = self._serving.snapshot.ref
-        known = self._library.catalog.models
-        others = [
-            self._library.resolve(stored.ref)
-            for stored in self._library.store.list()
-            if stored.id in known and (current is None or stored.ref != current.ref)
-        ]
-        return [_served(ref, here=True) for ref in ([current, *others] if current else others)]
+        found = {current.ref: _served(current, here=True)} if current is not None else {}
+        for remote in self._library.settings.remotes:
+            for name in remote.models:
+                with contextlib.suppress(UnknownModel):
+                    ref = self._library.catalog.resolve(name, self._library.settings.aliases)
+                    found.setdefault(ref.ref, _served(ref, here=False))
+        return list(found.values())
 
 
 def _served(ref: ModelRef, *, here: bool) -> Served:

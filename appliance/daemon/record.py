@@ -30,6 +30,8 @@ class Record:
     """The gateway's address, without `/v1`."""
     token: str
     """Opens the control plane; new at every start."""
+    start_ticks: int | None = None
+    """Linux: the start in clock ticks since boot, which no change of the wall clock moves."""
 
 
 class DaemonLock:

@@ -35,8 +35,9 @@ class Rooms:
         self.monitor = Monitor(library.settings.governor)
         self.serving = Serving(library, self._serving_changed)
         self.local = LocalSide(library, self.serving, self.monitor)
-        self.remotes = RemoteSide(RemotePool(library.settings.remotes))
+        self.remotes = RemoteSide(self._pool(library.settings))
         self.downloads = Downloads(library, self.changes.notify)
+        self._reload: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start everything that works by itself. Raises ApplianceError when the journal can't be opened."""
@@ -60,13 +61,22 @@ class Rooms:
             except Exception:
                 log.exception("%s did not stop cleanly", name)
 
+    def _pool(self, settings: settings_room.Settings) -> RemotePool:
+        return RemotePool(settings.remotes, on_change=lambda _: self.changes.notify())
+
     def remote_rows(self) -> list[Mapping[str, Any]]:
         """The remotes as the status and `remote list` show them."""
         settings = self.library.settings
         return [remote_operations.document(one, settings) for one in self.remotes.pool.snapshot]
 
     async def reload_settings(self) -> None:
-        """Take over a changed `config.toml` where that needs no restart."""
+        """Take over a changed `config.toml` where that needs no restart; one change after the other."""
+        self._reload = asyncio.create_task(self._reload_after(self._reload))
+        await asyncio.shield(self._reload)
+
+    async def _reload_after(self, earlier: asyncio.Task[None] | None) -> None:
+        if earlier is not None:
+            await asyncio.gather(earlier, return_exceptions=True)
         loaded = await asyncio.to_thread(settings_room.load, self.paths.config_file)
         before = self.library.settings
         self.library = replace(self.library, settings=loaded)
@@ -74,7 +84,7 @@ class Rooms:
         self.local.use(self.library)
         if loaded.remotes != before.remotes:
             old = self.remotes.pool
-            self.remotes.pool = RemotePool(loaded.remotes)
+            self.remotes.pool = self._pool(loaded)
             await self.remotes.pool.start()
             await old.stop()
         self.changes.notify()

@@ -31,6 +31,7 @@ from appliance.gateway.gate import Gate
 from appliance.operations.models import Library
 from appliance.operations.plan import Wishes
 from appliance.operations.ports import holder
+from appliance.operations.survey import Note
 from appliance.paths import Paths
 
 log = logging.getLogger("appliance.daemon")
@@ -54,6 +55,7 @@ class Reporter(Protocol):
 
     def progress(self, download: Download) -> None: ...
     def loading(self, ref: str) -> None: ...
+    def note(self, note: Note) -> None: ...
     def ready(self, document: Mapping[str, Any]) -> None: ...
 
 
@@ -156,6 +158,10 @@ class _Daemon:
                 await rooms.downloads.fetch(ref, self._reporter.progress)
             self._reporter.loading(ref.ref)
             await rooms.serving.load(ref, options.wishes)
+            looked = rooms.serving.snapshot.survey
+            unused = looked.gpu_unused() if looked is not None else None
+            if unused is not None:
+                self._reporter.note(unused)
         self._reporter.ready(self._ready_document())
 
     def _ready_document(self) -> dict[str, Any]:

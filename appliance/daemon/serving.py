@@ -13,6 +13,7 @@ start two engines. Everyone else reads `snapshot`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -101,6 +102,16 @@ class Serving:
         """Stop the engine and keep the choice of model."""
         await self._command(self._unload)
 
+    async def give_up(self, error: ApplianceError) -> None:
+        """Stop the engine since its model can't be trusted any more; the state is `failed` with this error."""
+
+        async def stop() -> None:
+            await self._unload()
+            raise error
+
+        with contextlib.suppress(ApplianceError):
+            await self._command(stop)
+
     async def restart(self) -> None:
         """Load the same model again with what is free now."""
         ref = self._snapshot.ref
@@ -126,7 +137,7 @@ class Serving:
             try:
                 await run()
             except ApplianceError as error:
-                self._set(replace(self._snapshot, state="failed", error=error))
+                await self._fail(error)
                 if not done.cancelled():
                     done.set_exception(error)
             except asyncio.CancelledError:
@@ -135,7 +146,7 @@ class Serving:
             except Exception as error:
                 log.exception("loading failed unexpectedly")
                 wrapped = ApplianceError("The model can't be loaded.", cause=type(error).__name__)
-                self._set(replace(self._snapshot, state="failed", error=wrapped))
+                await self._fail(wrapped)
                 if not done.cancelled():
                     done.set_exception(wrapped)
             else:
@@ -162,19 +173,35 @@ class Serving:
         require_fit(plan)
         launch = Launch(model_id=ref.ref, model_path=stored.main, plan=plan, embedding=embedding)
         engine = Engine(
-            looked.build(), launch, paths=self._library.paths, on_change=self._engine_changed, ring=self._ring
+            looked.build(),
+            launch,
+            paths=self._library.paths,
+            on_change=self._engine_changed,
+            ring=self._ring,
         )
         self._engine = engine
         await engine.start()
         await engine.wait_ready()
+        await self._prove(ref)  # nothing was swapped between the check and the engine's own opening
         self._library.remember(ref.ref)
 
+    async def _prove(self, ref: ModelRef) -> None:
+        """Before each process, also the one after a crash: the bytes are still the pinned ones."""
+        await self._library.require(ref)
+
     async def _unload(self) -> None:
-        engine, self._engine = self._engine, None
-        if engine is not None:
-            await engine.stop()
+        if self._engine is not None:
+            await self._engine.stop()  # still ours meanwhile: its `stopping` is what others see
+            self._engine = None
         if self._snapshot.state != "absent":
             self._set(replace(self._snapshot, state="absent", engine=None, error=None))
+
+    async def _fail(self, error: ApplianceError) -> None:
+        """Nothing of a load that failed goes on running; an engine that gave up keeps its last words."""
+        if self._engine is not None and self._engine.snapshot.state != "failed":
+            await self._engine.stop()
+            self._engine = None
+        self._set(replace(self._snapshot, state="failed", error=error))
 
     def _engine_changed(self, snapshot: EngineSnapshot) -> None:
         if self._engine is not None:

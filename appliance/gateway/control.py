@@ -6,7 +6,8 @@ import asyncio
 import hmac
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from aiohttp import web
@@ -16,6 +17,8 @@ from appliance.errors import ApplianceError, UsageError
 log = logging.getLogger("appliance.control")
 MAX_BODY = 1 << 20
 EVENT_PERIOD_S = 1.0
+"""Queue and sensors move without a signal, so the document is looked at this often."""
+PAUSE_S = 0.2
 PING_S = 15.0
 Document = Mapping[str, Any]
 
@@ -24,7 +27,7 @@ class Control(Protocol):
     """What the control plane can ask of the daemon. Every answer is a JSON document."""
 
     async def status(self) -> Document: ...
-    def changes(self) -> AsyncIterator[None]: ...
+    async def changed(self, timeout_s: float) -> bool: ...
     async def models(self) -> Document: ...
     async def load(self, ref: str, body: Document) -> Document: ...
     async def verify(self, ref: str) -> Document: ...
@@ -131,7 +134,7 @@ def _status(error: ApplianceError) -> int:
 
 
 def _events(control: Control, token: str) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """First a snapshot, then one on each change, at most one a second."""
+    """First a snapshot, then one whenever the document differs from the last one that was sent."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         if not is_allowed(request, token):
@@ -144,20 +147,20 @@ def _events(control: Control, token: str) -> Callable[[web.Request], Awaitable[w
             }
         )
         await response.prepare(request)
-        await _send(response, "snapshot", await control.status())
-        changes = control.changes()
+        shown, event, silent_since = None, "snapshot", time.monotonic()
         try:
             while True:
-                try:
-                    async with asyncio.timeout(PING_S):
-                        await anext(changes)
-                except TimeoutError:
+                document = await control.status()
+                if document != shown:
+                    await _send(response, event, document)
+                    shown, event, silent_since = document, "status", time.monotonic()
+                elif time.monotonic() - silent_since > PING_S:
                     await response.write(b": ping\n\n")
-                    changes = control.changes()
-                    continue
-                await _send(response, "status", await control.status())
-                await asyncio.sleep(EVENT_PERIOD_S)
-        except (StopAsyncIteration, ConnectionError):
+                    silent_since = time.monotonic()
+                if not await control.changed(EVENT_PERIOD_S):
+                    return response
+                await asyncio.sleep(PAUSE_S)  # a burst of changes is one event
+        except ConnectionError:
             return response
 
     return handle

@@ -22,6 +22,8 @@ T = TypeVar("T")
 SCHEMA_VERSION = 1
 KEPT_DAYS = 90
 KEPT_ROWS = 200_000
+PRUNE_EVERY = 5_000
+"""Rows between two clean-ups of a daemon that runs for months."""
 MAX_PENDING = 1_000
 """Rows that may wait for a slow disk; further ones are counted and dropped, never queued without end."""
 
@@ -44,6 +46,7 @@ class Journal:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
         self._db: sqlite3.Connection | None = None
         self._pending = 0
+        self._since_prune = 0
         self.lost = 0
         """Rows that could not be written since the start."""
 
@@ -128,6 +131,10 @@ class Journal:
         marks = ",".join("?" * len(_COLUMNS))
         names = ",".join(_COLUMNS)
         with self._connection as db:
+            self._since_prune += 1
+            if self._since_prune >= PRUNE_EVERY:
+                self._since_prune = 0
+                self._prune(db)
             db.execute(f"INSERT OR REPLACE INTO requests ({names}) VALUES ({marks})", astuple(row))  # noqa: S608
 
     def _recent(self, limit: int) -> tuple[Row, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,8 @@ from appliance.hardware import Machine
 from appliance.paths import Paths
 from appliance.settings import Settings
 from appliance.store import Progress, Store, Stored
+
+log = logging.getLogger("appliance.models")
 
 LAST_MODEL_FILE = "last_model"
 SUGGESTED = 3
@@ -68,7 +70,10 @@ class Library:
 
     def remember(self, ref: str) -> None:
         """Note what was served last, for the next `up`."""
-        (self.paths.state / LAST_MODEL_FILE).write_text(ref + "\n", encoding="utf-8")
+        try:
+            (self.paths.state / LAST_MODEL_FILE).write_text(ref + "\n", encoding="utf-8")
+        except OSError as error:
+            log.warning("which model was served last can't be noted: %s", error.strerror)
 
     def _last(self) -> str | None:
         try:
@@ -91,7 +96,7 @@ class Library:
 
     async def require(self, ref: ModelRef) -> Stored:
         """The verified files of a model that is here. Raises ModelMissing or NotVerified."""
-        return await asyncio.to_thread(self.store.check, ref)
+        return await self.store.require(ref)
 
     def remove(self, name: str, loaded: str | None = None) -> int:
         """Delete a model's files; bytes freed. Raises UnknownModel, ModelMissing or ModelInUse."""

@@ -106,12 +106,13 @@ async def _search(
 ) -> Plan:
     wanted, notes = _for_build(build, request)
     plan = make_plan(header, devices, host, wanted, model=model, engine_build=build.build)
-    for _ in range(MAX_STEPS if ask_engine and plan.fits else 0):
-        rows = await measure(build, file, plan, paths=paths)
+    for step in range(MAX_STEPS if ask_engine and plan.fits else 0):
+        rows = await measure(build, file, plan, paths=paths, embedding=request.embedding)
         if rows is None:
             break
         measured = apply_measurement(plan, rows)
-        if measured.fits or request.gpu_layers is not None or plan.gpu_layers == 0:
+        stuck = request.gpu_layers is not None or plan.gpu_layers == 0 or step == MAX_STEPS - 1
+        if measured.fits or stuck:
             plan = measured
             break
         fewer = _step_down(measured)

@@ -59,6 +59,13 @@ class Survey:
         if not self.machine.gpus or (self.choice is not None and self.choice.build.sees_gpu):
             return None
         gpu = self.machine.gpus[0]
+        other = next((build for build in self.builds if build.sees_gpu and build.usable), None)
+        if other is not None and self.choice is not None:
+            return Note(
+                "no_gpu_engine",
+                f"{gpu.name} is here and {other.build} can use it, but {self.choice.build.build} is used.",
+                "`appliance config set engine.kind auto`, or start with --engine auto.",
+            )
         word = GPU_ENGINE_COMMAND.get(gpu.backend, "vulkan")
         engine = self.choice.build.build if self.choice is not None else "no engine"
         return Note(

@@ -117,11 +117,16 @@ class Store:
             await asyncio.sleep(self._limits.poll_s)
             owner = await threads.run(None, lock.owner)
 
-    def check(self, ref: ModelRef) -> Stored:
+    async def require(self, ref: ModelRef) -> Stored:
+        """`check` beside the event loop; a cancel ends a hash that is under way."""
+        stop = threads.StopFlag()
+        return await threads.run(stop, self.check, ref, stop)
+
+    def check(self, ref: ModelRef, stop: threads.StopFlag | None = None) -> Stored:
         """What every load asks first: recorded, of the present pin, and unchanged since it was verified.
 
-        When size, modification time or inode changed, the files are hashed again (this blocks: call it in
-        a thread). Raises ModelMissing, or NotVerified after it put damaged files aside. Needs no network.
+        When size, modification time or inode changed, the files are hashed again (this blocks: `require`
+        does not). Raises ModelMissing, or NotVerified after it put damaged files aside. Needs no network.
         """
         folder = self._where.folder(ref)
         stored = records.read(folder)
@@ -129,7 +134,7 @@ class Store:
             raise self._missing(ref)
         if all(records.unchanged(file) for file in stored.files):
             return stored
-        return self._rehash(ref, stored, None, threads.StopFlag())
+        return self._rehash(ref, stored, None, stop or threads.StopFlag())
 
     async def verify(self, ref: ModelRef, on_progress: OnProgress = no_progress) -> VerifyResult:
         """Read every byte again. Raises ModelMissing, or NotVerified after it put damaged files aside."""

@@ -1,45 +1,32 @@
-"""Followers hear of every change at least once, and of nothing that did not happen."""
+"""Followers are woken by a change, look again after their limit, and are let go at the end."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 
 from appliance.daemon.changes import Changes
 
 
-async def test_each_follower_is_woken_and_a_burst_is_one_change() -> None:
+async def test_a_change_wakes_every_follower_at_once() -> None:
     changes = Changes()
-    first, second = changes.follow(), changes.follow()
-    waiting = [asyncio.ensure_future(anext(first)), asyncio.ensure_future(anext(second))]
-    await asyncio.sleep(0)
-    for _ in range(5):
-        changes.notify()
-    await asyncio.wait_for(asyncio.gather(*waiting), 1)
-    again = asyncio.ensure_future(anext(first))
-    done, _ = await asyncio.wait({again}, timeout=0.05)
-    assert not done, "five changes at once are one"
-    changes.notify()
-    await asyncio.wait_for(again, 1)
-
-
-async def test_a_change_while_a_follower_is_busy_is_not_lost() -> None:
-    changes = Changes()
-    follower = changes.follow()
-    waiting = asyncio.ensure_future(anext(follower))
+    waiting = [asyncio.ensure_future(changes.next(60)) for _ in range(3)]
     await asyncio.sleep(0)
     changes.notify()
-    await asyncio.wait_for(waiting, 1)
-    changes.notify()
-    await asyncio.wait_for(anext(follower), 1)
+    assert await asyncio.wait_for(asyncio.gather(*waiting), 1) == [True, True, True]
 
 
-async def test_closing_ends_every_follower() -> None:
+async def test_without_a_change_a_follower_looks_again_after_its_limit() -> None:
     changes = Changes()
+    began = time.monotonic()
+    assert await changes.next(0.05) is True
+    assert time.monotonic() - began >= 0.04
 
-    async def count() -> int:
-        return len([change async for change in changes.follow()])
 
-    counting = asyncio.ensure_future(count())
+async def test_closing_lets_go_who_waits_and_who_comes_later() -> None:
+    changes = Changes()
+    waiting = asyncio.ensure_future(changes.next(60))
     await asyncio.sleep(0)
     changes.close()
-    assert await asyncio.wait_for(counting, 1) == 0
+    assert await asyncio.wait_for(waiting, 1) is False
+    assert await changes.next(60) is False

@@ -21,7 +21,8 @@ class Scripted:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, tuple[Any, ...]]] = []
-        self.changed = 2
+        self.changed_times = 2
+        self.moving = False
 
     def __getattr__(self, name: str) -> Any:
         async def answer(*arguments: Any) -> dict[str, Any]:
@@ -34,9 +35,13 @@ class Scripted:
 
         return answer
 
-    async def changes(self) -> AsyncIterator[None]:
-        for _ in range(self.changed):
-            yield None
+    async def changed(self, timeout_s: float) -> bool:
+        self.changed_times -= 1
+        return self.changed_times >= 0
+
+    async def status(self) -> dict[str, Any]:
+        self.asked.append(("status", ()))
+        return {"did": "status"} | ({"left": self.changed_times} if self.moving else {})
 
 
 @pytest.fixture
@@ -131,8 +136,14 @@ async def test_a_body_that_is_no_object_is_refused(url: str, scripted: Scripted,
     assert scripted.asked == []
 
 
-async def test_events_begin_with_a_snapshot_and_end_with_the_daemon(url: str, scripted: Scripted) -> None:
-    scripted.changed = 1
+@pytest.mark.parametrize(
+    ("moving", "expected"),
+    [(True, ["event: snapshot", "event: status", "event: status"]), (False, ["event: snapshot"])],
+)
+async def test_events_begin_with_a_snapshot_and_tell_only_what_changed(
+    url: str, scripted: Scripted, moving: bool, expected: list[str]
+) -> None:
+    scripted.moving = moving
     headers = {"Authorization": f"Bearer {TOKEN}"}
     async with (
         aiohttp.ClientSession(headers=headers) as session,
@@ -140,5 +151,4 @@ async def test_events_begin_with_a_snapshot_and_end_with_the_daemon(url: str, sc
     ):
         assert response.content_type == "text/event-stream"
         text = (await response.read()).decode()
-    events = [block.split("\n")[0] for block in text.strip().split("\n\n")]
-    assert events == ["event: snapshot", "event: status"]
+    assert [block.split("\n")[0] for block in text.strip().split("\n\n")] == expected

@@ -47,7 +47,9 @@ async def test_when_the_engine_measures_more_than_there_is_layers_go_until_it_fi
 ) -> None:
     asked: list[int] = []
 
-    async def measure(build: Build, file: Path, plan: Plan, *, paths: Paths) -> Mapping[str, MeasuredRow]:
+    async def measure(
+        build: Build, file: Path, plan: Plan, *, paths: Paths, embedding: bool
+    ) -> Mapping[str, MeasuredRow]:
         asked.append(plan.gpu_layers)
         # this engine needs 40 MiB a layer: far more than the formulas say
         return {
@@ -71,7 +73,9 @@ async def test_when_the_engine_measures_more_than_there_is_layers_go_until_it_fi
 async def test_an_explicit_number_of_layers_is_never_changed(
     monkeypatch: pytest.MonkeyPatch, smollm2_path: Path, paths: Paths
 ) -> None:
-    async def measure(build: Build, file: Path, plan: Plan, *, paths: Paths) -> Mapping[str, MeasuredRow]:
+    async def measure(
+        build: Build, file: Path, plan: Plan, *, paths: Paths, embedding: bool
+    ) -> Mapping[str, MeasuredRow]:
         return {"CUDA0": MeasuredRow(7 * GIB, 0, 0), "Host": MeasuredRow(100 * MIB, 0, 10 * MIB)}
 
     monkeypatch.setattr(planning, "measure", measure)
@@ -88,7 +92,7 @@ async def test_an_explicit_number_of_layers_is_never_changed(
 async def test_an_engine_that_cannot_be_asked_leaves_a_computed_plan_that_says_so(
     monkeypatch: pytest.MonkeyPatch, smollm2_path: Path, paths: Paths
 ) -> None:
-    async def measure(build: Build, file: Path, plan: Plan, *, paths: Paths) -> None:
+    async def measure(build: Build, file: Path, plan: Plan, *, paths: Paths, embedding: bool) -> None:
         return None
 
     monkeypatch.setattr(planning, "measure", measure)
