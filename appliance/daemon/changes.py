@@ -6,7 +6,7 @@ import asyncio
 
 
 class Changes:
-    """`notify` wakes everyone who waits. Who is busy meanwhile looks again at the latest after its time limit."""
+    """`notify` wakes everyone who waits; who is busy meanwhile looks again after its time limit."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()

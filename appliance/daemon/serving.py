@@ -103,7 +103,7 @@ class Serving:
         await self._command(self._unload)
 
     async def give_up(self, error: ApplianceError) -> None:
-        """Stop the engine since its model can't be trusted any more; the state is `failed` with this error."""
+        """Stop the engine: its model can't be trusted any more. The state is `failed` with this error."""
 
         async def stop() -> None:
             await self._unload()

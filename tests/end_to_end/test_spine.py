@@ -148,10 +148,15 @@ def test_logs_show_the_engine_and_no_prompt(running: Running) -> None:
 
 def test_no_secret_is_on_a_command_line(running: Running) -> None:
     token = json.loads((running.home.root / "state" / "daemon.json").read_text())["token"]
-    for process in running.family():
-        command = " ".join(process.cmdline())
-        assert token not in command
-        assert "api-key" not in command
+    key = psutil.Process(running.engine_pid()).environ()["LLAMA_API_KEY"]
+    assert len(key) >= 32
+    log = running.home.run("logs", "-n", "2000").out
+    for secret in (token, key):
+        assert all(secret not in " ".join(process.cmdline()) for process in running.family())
+        assert secret not in log
+        for file in (running.home.root / "state").rglob("*"):
+            if file.is_file() and file.name != "daemon.json":
+                assert secret.encode() not in file.read_bytes(), file
 
 
 def test_a_stopped_appliance_leaves_no_process_and_no_socket(home: Home) -> None:
