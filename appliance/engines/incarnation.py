@@ -7,12 +7,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from appliance.engines import pidfile
+from appliance.engines import loading, pidfile, wire
 from appliance.engines.adapters import command, listen_at
+from appliance.engines.failures import Explained, exit_text, explain
 from appliance.engines.logparse import LoadReader
 from appliance.engines.logs import LogFile, LogRing
 from appliance.engines.process import Child, spawn, unlink
-from appliance.engines.values import Build, Endpoint, Launch
+from appliance.engines.values import Build, Endpoint, EngineKind, Launch
 from appliance.paths import Paths
 
 
@@ -21,8 +22,10 @@ class Incarnation:
     """A started process with everything that belongs to it alone."""
 
     child: Child
+    launch: Launch
     endpoint: Endpoint
     reader: LoadReader
+    ring: LogRing
     note: Path | None
     """The pid file, by which a later daemon finds it when this one is gone; None: it could not be written."""
     started_at: float
@@ -49,7 +52,25 @@ class Incarnation:
         child = await spawn(
             what, marker=marker, ring=ring, on_line=reader.feed, secret=endpoint.key, file=file
         )
-        return cls(child, endpoint, reader, pidfile.write(paths, child, listen.socket), now)
+        return cls(child, launch, endpoint, reader, ring, pidfile.write(paths, child, listen.socket), now)
+
+    @property
+    def gpu_layers(self) -> int | None:
+        """On a device, as read back. What was told to use none has none, also when its log says nothing."""
+        read = self.reader.gpu_layers
+        return 0 if read is None and self.launch.plan.gpu_layers == 0 else read
+
+    async def load(self, kind: EngineKind, limits: loading.Limits) -> wire.Props:
+        """Wait until it works, and return what it serves. Raises EngineFailed."""
+        return await loading.load(
+            self.child, self.endpoint, self.launch, kind,
+            reader=self.reader, lines=lambda: self.ring.seq, limits=limits,
+        )  # fmt: skip
+
+    async def last_words(self, when: str) -> tuple[str, Explained]:
+        """What happened and why, once it has ended by itself."""
+        code = await self.child.wait()
+        return f"The engine ended {when} ({exit_text(code)}).", explain(code, self.reader.failure)
 
     async def end(self, limit_s: float) -> None:
         """End the process (SIGTERM, then SIGKILL after `limit_s`) and take its files away."""

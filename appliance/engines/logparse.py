@@ -68,10 +68,17 @@ class LoadReader:
             self.failure = found
 
     @property
-    def gpu_layers(self) -> int:
-        """Layers that really are on a device. A CPU build prints no line: 0."""
-        on_device = any(size > 0 for name, size in self._model.items() if not on_host(name))
-        return self.layers[0] if self.layers is not None and on_device else 0
+    def gpu_layers(self) -> int | None:
+        """Layers that really are on a device; None while the log has not told.
+
+        Known are: none, when every model buffer is in RAM (a CPU build prints no `offloaded` line) or the
+        line says 0; and the line's number, when a device holds a model buffer.
+        """
+        filled = [name for name, size in list(self._model.items()) if size > 0]
+        if filled and all(on_host(name) for name in filled):
+            return 0
+        offloaded = self.layers[0] if self.layers is not None else None
+        return offloaded if filled or offloaded == 0 else None
 
     @property
     def buffers(self) -> Mapping[str, Mapping[str, float]]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from appliance.engines.values import LogLine
+from appliance.paths import Paths
 from appliance.text import clean_line
 
 log = logging.getLogger("appliance.engines")
@@ -108,6 +109,12 @@ class LogFile:
         fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._file = os.fdopen(fd, "ab")
         self._size = self.path.stat().st_size
+
+
+def file_of(paths: Paths, model_id: str) -> LogFile:
+    """The log file of the engine that serves this model."""
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", model_id)[:80]
+    return LogFile(paths.logs / f"engine-{name}.log")
 
 
 class LogPump(threading.Thread):

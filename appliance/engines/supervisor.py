@@ -16,18 +16,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 import secrets
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator
 
 from appliance.engines import wire
 from appliance.engines.crashes import Crashes
-from appliance.engines.failures import exit_text, explain
 from appliance.engines.incarnation import Incarnation
-from appliance.engines.loading import Limits, load
-from appliance.engines.logs import LogFile, LogRing
+from appliance.engines.loading import Limits
+from appliance.engines.logs import LogRing, file_of
+from appliance.engines.stopping import unless_stopped
 from appliance.engines.values import Build, Endpoint, EngineSnapshot, EngineState, Launch, LogLine
 from appliance.errors import ApplianceError, EngineFailed, EngineUnavailable
 from appliance.paths import Paths
@@ -54,12 +52,18 @@ class Engine:
         on_change: Callable[[EngineSnapshot], None] = lambda _: None,
         limits: Limits = _DEFAULTS,
         ring: LogRing | None = None,
+        before_start: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """`before_start` is awaited before each process, also the one after a crash: it proves that the model
+        file may be served. An ApplianceError that it raises ends in `failed`, and `wait_ready` raises it as
+        it is.
+        """
         self._build, self._launch, self._paths = build, launch, paths
-        self._on_change, self._limits = on_change, limits
+        self._on_change, self._limits, self._before_start = on_change, limits, before_start
         self._ring = ring or LogRing()
-        self._id = secrets.token_hex(4)
-        self._file = LogFile(paths.logs / f"engine-{_file_name(launch.model_id)}.log")
+        self._name = secrets.token_hex(4)
+        """Of its socket."""
+        self._file = file_of(paths, launch.model_id)
         self._state: EngineState = "absent"
         self._task: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
@@ -73,7 +77,7 @@ class Engine:
         self._first_seq = self._ring.seq
         """Log lines up to here are of an engine before this one."""
         self._ready_at: float | None = None
-        self._error: EngineFailed | None = None
+        self._error: ApplianceError | None = None
 
     # -- what others see ---------------------------------------------------------------------------
 
@@ -86,13 +90,13 @@ class Engine:
     def snapshot(self) -> EngineSnapshot:
         life, loaded = self._life, self._state in ("ready", "busy")
         return EngineSnapshot(
-            id=self._id,
+            id=self._launch.model_id,
             model=self._launch.model_id,
             kind=self._build.kind,
             build=self._build.build,
             pid=life.child.pid if life is not None else None,
             state=self._state,
-            gpu_layers=life.reader.gpu_layers if life is not None and loaded else None,
+            gpu_layers=life.gpu_layers if life is not None and loaded else None,
             n_layer=self._launch.plan.n_layer,
             ctx=self._props.ctx if loaded else None,
             parallel=self._props.slots if loaded else None,
@@ -102,6 +106,7 @@ class Engine:
             started_at=life.started_at if life is not None else None,
             ready_at=self._ready_at,
             error=self._error.message if self._error is not None else None,
+            cause=self._error.cause if self._error is not None else None,
             hint=self._error.hint if self._error is not None else None,
             last_lines=self._ring.last(_SHOWN_LINES, self._first_seq),
             log_file=str(self._file.path),
@@ -112,7 +117,7 @@ class Engine:
         """The log after `after_seq`, oldest first; it goes on over restarts."""
         return self._ring.lines(after_seq, limit)
 
-    @contextmanager
+    @contextlib.contextmanager
     def busy(self) -> Iterator[Endpoint]:
         """Hold one slot for a request. Raises EngineUnavailable when the engine is not ready."""
         endpoint = self.endpoint
@@ -147,12 +152,13 @@ class Engine:
         self._error = None
         self._crashes.forget()
         self._set("starting")
-        self._task = asyncio.create_task(self._own(), name=f"engine-{self._id}")
+        self._task = asyncio.create_task(self._own(), name=f"engine-{self._name}")
 
     async def wait_ready(self) -> Endpoint:
         """Wait until requests can be sent.
 
-        Raises EngineFailed (cause, hint, last lines) when it gave up, EngineUnavailable when it was stopped.
+        Raises EngineFailed (cause, hint, last lines) when it gave up, what `before_start` raised when that
+        refused the start, EngineUnavailable when it was stopped.
         """
         while True:
             endpoint = self.endpoint
@@ -192,8 +198,12 @@ class Engine:
                     self._set("failed")
                     return
                 await self._back_off()
-        except ApplianceError as error:
+        except EngineFailed as error:
             self._fail(error.message, error.cause, error.hint)
+        except ApplianceError as error:
+            log.error("%s is not started: %s", self._launch.model_id, error.message)
+            self._error = error
+            self._set("failed")
         except OSError as error:
             self._fail("The engine could not be started.", error.strerror, "Look at `appliance doctor`.")
         except Exception as error:
@@ -205,21 +215,18 @@ class Engine:
     async def _live_once(self) -> bool:
         """One process from its start to its end. True when it had been ready."""
         self._props, self._ready_at = wire.Props(None, None), None
+        if self._before_start is not None and not await unless_stopped(self._before_start(), self._stop):
+            return False
         self._generation += 1
         self._life = life = await Incarnation.start(
-            self._build, self._launch, paths=self._paths, name=self._id, generation=self._generation,
+            self._build, self._launch, paths=self._paths, name=self._name, generation=self._generation,
             ring=self._ring, file=self._file,
         )  # fmt: skip
         self._set("loading")
         child = life.child
         exited = asyncio.create_task(child.process.wait())
         stopped = asyncio.create_task(self._stop.wait())
-        loading = asyncio.create_task(
-            load(
-                child, life.endpoint, self._launch, self._build.kind,
-                reader=life.reader, lines=lambda: self._ring.seq, limits=self._limits,
-            )
-        )  # fmt: skip
+        loading = asyncio.create_task(life.load(self._build.kind, self._limits))
         try:
             await asyncio.wait({exited, stopped, loading}, return_when=asyncio.FIRST_COMPLETED)
             if stopped.done():
@@ -242,28 +249,24 @@ class Engine:
         self._error = None
         self._set("busy" if self._busy else "ready")
         log.info(
-            "%s is ready after %.1f s: %d layers on a device, generation %d",
+            "%s is ready after %.1f s: %s layers on a device, generation %d",
             self._launch.model_id, self._ready_at - life.started_at,
-            life.reader.gpu_layers, life.endpoint.generation,
+            life.gpu_layers, life.endpoint.generation,
         )  # fmt: skip
 
     async def _ended(self, life: Incarnation) -> None:
         """Note why the process ended by itself."""
         if self._ready_at is not None:
             self._set("starting")  # at once: nobody shall send a request to it any more
-        code = await life.child.wait()
-        why = explain(code, life.reader.failure)
-        when = "while loading" if self._ready_at is None else "while serving"
-        self._error = self._failure(f"The engine ended {when} ({exit_text(code)}).", why.cause, why.hint)
-        log.error("%s", self._error.message)
+        message, why = await life.last_words("while loading" if self._ready_at is None else "while serving")
+        self._error = self._failure(message, why.cause, why.hint)
+        log.error("%s", message)
 
     async def _back_off(self) -> None:
         why = self._error.message if self._error is not None else ""
         self._ring.add(f"[appliance] restart {self._crashes.restarts}: {why}")
         self._set("starting")
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._crashes.pause_s):
-                await self._stop.wait()
+        await unless_stopped(asyncio.sleep(self._crashes.pause_s), self._stop)
 
     async def _end_life(self) -> None:
         life, self._life = self._life, None
@@ -294,7 +297,3 @@ class Engine:
             self._on_change(self.snapshot)
         except Exception:
             log.exception("A listener of the engine failed")
-
-
-def _file_name(model_id: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]", "_", model_id)[:80]

@@ -81,13 +81,14 @@ class EngineSnapshot:
     """One engine as others see it."""
 
     id: str
+    """The model's ref, as long as it is served: an engine that is not here yet has the same."""
     model: str
     kind: EngineKind
     build: str
     pid: int | None
     state: EngineState
     gpu_layers: int | None
-    """Read back from the log, output head included; None until loaded."""
+    """Read back from the log, output head included; None until loaded, or where the log does not tell."""
     n_layer: int | None
     ctx: int | None
     """Tokens per slot, read back."""
@@ -100,6 +101,8 @@ class EngineSnapshot:
     """Unix seconds."""
     ready_at: float | None
     error: str | None
+    """What happened; `cause` says why, `hint` what to do next."""
+    cause: str | None
     hint: str | None
     last_lines: tuple[str, ...]
     log_file: str | None

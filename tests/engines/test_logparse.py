@@ -45,6 +45,25 @@ def test_a_cpu_build_prints_no_offload_line() -> None:
     assert reader.buffers["CPU"] == {"output": 0.38, "kv": 90.0, "compute": 16.64}
 
 
+@pytest.mark.parametrize(
+    ("lines", "layers"),
+    [
+        ((), None),
+        (("offloaded 0/31 layers to GPU",), 0),
+        (("offloaded 12/31 layers to GPU",), None),  # printed with no device, too
+        (("offloaded 12/31 layers to GPU", "CPU_Mapped model buffer size = 92.10 MiB"), 0),
+        (("CUDA0 model buffer size = 51.94 MiB",), None),
+        (("offloaded 12/31 layers to GPU", "CUDA0 model buffer size = 51.94 MiB"), 12),
+        (("CUDA0 model buffer size = 0.00 MiB",), None),
+    ],
+)
+def test_layers_are_unknown_until_the_log_tells(lines: tuple[str, ...], layers: int | None) -> None:
+    reader = LoadReader()
+    for line in lines:
+        reader.feed(f"load_tensors: {line}")
+    assert reader.gpu_layers == layers
+
+
 def test_the_memory_table_of_a_dry_run() -> None:
     reader = read("llama-server-vulkan-fit.log")
     assert reader.table_done
