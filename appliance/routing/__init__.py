@@ -5,6 +5,7 @@ from __future__ import annotations
 from appliance.routing.after import after_failure, after_wait
 from appliance.routing.codes import REASONS
 from appliance.routing.decide import decide
+from appliance.routing.rules import heat
 from appliance.routing.types import (
     Decision,
     Features,
@@ -37,4 +38,5 @@ __all__ = [
     "after_failure",
     "after_wait",
     "decide",
+    "heat",
 ]

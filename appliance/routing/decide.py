@@ -27,7 +27,8 @@ def decide(f: Features, v: View) -> Decision:
     8. The queue is full -> remote.queue, else reject.queue_full.
     9. The local side is too slow (wait over max_wait, first token later than the goal and than the remote's,
        or under `fastest` a later finish) and isn't known to finish sooner -> remote.queue, remote.faster, or
-       remote.thermal when only the heat factor tipped it.
+       remote.thermal when only the heat factor tipped it. Under heat also when prefill or decode of an
+       interactive request miss their goals, even if nobody knows how fast the remote is.
     10. Local: local.pinned when asked for, local.ok with a free slot, else local.queued.
 
     "-> remote.x" always means: to the first remote that is up, has the model and the room, and only if no

@@ -89,12 +89,32 @@ def _slow(f: Features, v: View, local: LocalView) -> Decision | None:
     if usual:
         return refusals.to_remote(usual[0], remote, usual[1])
     factor = rules.heat(local)
-    hot = too_slow(f, v, local, remote, factor) if factor < 1 else None
-    if hot is None:
+    if factor >= 1:
+        return None
+    hot = too_slow(f, v, local, remote, factor)
+    text = hot[1] if hot else _under_goals(f, v, local, remote, factor)
+    if text is None:
         return None
     return refusals.to_remote(
-        "remote.thermal", remote, f"{hot[1]}, since heat holds the machine at {factor:.0%} of its speed"
+        "remote.thermal", remote, f"{text}, since heat holds the machine at {factor:.0%} of its speed"
     )
+
+
+def _under_goals(f: Features, v: View, local: LocalView, remote: RemoteView, factor: float) -> str | None:
+    """That heat holds the local side under a goal of an interactive request, in words.
+
+    The local speed is measured, and measured to be bad: so the remote's may be unknown, but it must not be
+    known to be no better. The wait is left out: max_wait judges it.
+    """
+    if f.lane != "interactive" or rules.local_sooner(local, remote, factor):
+        return None
+    prompt = None if local.prefill_s is None else local.prefill_s / factor
+    if prompt is not None and prompt > v.goal_ttft_s and remote.ttft_s is None:
+        return f"The prompt alone takes {duration(prompt)}, over the goal of {duration(v.goal_ttft_s)}"
+    speed, goal = local.decode_per_s, v.goal_decode_per_s
+    if f.kind == "embedding" or speed is None or goal is None or speed * factor >= goal:
+        return None
+    return f"A reply comes at {speed * factor:.1f} tokens/s, under the goal of {goal:g}"
 
 
 def too_slow(

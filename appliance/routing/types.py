@@ -56,6 +56,8 @@ class LocalView:
     """For this request's prompt."""
     decode_s: float | None = None
     """For this request's expected output."""
+    decode_per_s: float | None = None
+    """Tokens per second of one reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,8 @@ class View:
     """None: there is no local side."""
     remotes: tuple[RemoteView, ...] = ()
     """In the order of the settings; the first that can serve is taken."""
+    goal_decode_per_s: float | None = None
+    """Tokens per second that a reply should have; None: no goal."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ HOT = {"thermal": "critical"}
 SLOWED = {**BUSY, "thermal": "throttled", "factor": 0.4}
 TIMES = {"prefill_s": 1.0, "decode_s": 9.0}
 SOON = {"ttft_s": 0.3, "finish_s": 4.0}
+HALF = {"thermal": "throttled", "factor": 0.5}
 LATE = {"ttft_s": 3.0, "finish_s": 60.0}
 
 # name, request, view, target, reason
@@ -132,6 +133,17 @@ ROWS: list[tuple[str, dict[str, Any], dict[str, Any], str, str]] = [
     ("first token late, remote unknown", {}, {"local": {"prefill_s": 5.0}}, "local", "local.ok"),
     ("first token late, batch doesn't mind", {"lane": "batch"}, {"local": BUSY, "remotes": (SOON,)}, "local", "local.queued"),
     ("heat makes the first token late", {}, {"local": {"prefill_s": 1.5, "thermal": "throttled", "factor": 0.5}, "remotes": (SOON,)}, "remote", "remote.thermal"),
+    ("heat makes the prompt late, remote unknown", {}, {"local": {"prefill_s": 1.5, **HALF}}, "remote", "remote.thermal"),
+    ("heat makes the prompt late, remote known to be later", {}, {"local": {"prefill_s": 1.5, **HALF}, "remotes": ({"ttft_s": 9.0},)}, "local", "local.ok"),
+    ("heat makes the prompt late, batch doesn't mind", {"lane": "batch"}, {"local": {"prefill_s": 1.5, **HALF}}, "local", "local.ok"),
+    ("heat makes the prompt late, local asked", {"wish": "local"}, {"local": {"prefill_s": 1.5, **HALF}}, "local", "local.pinned"),
+    ("heat makes decode slow, remote unknown", {}, {"local": {"decode_per_s": 20.0, **HALF}}, "remote", "remote.thermal"),
+    ("heat makes decode slow, remote known to finish later", {}, {"local": {"decode_per_s": 20.0, **TIMES, **HALF}, "remotes": (LATE,)}, "local", "local.ok"),
+    ("heat makes decode slow, keyless", KEYLESS, {"local": {"decode_per_s": 20.0, **HALF}}, "local", "local.ok"),
+    ("heat makes decode slow, an embedding has none", {"kind": "embedding"}, {"local": {"decode_per_s": 20.0, **HALF}}, "local", "local.ok"),
+    ("heat, and decode still over the goal", {}, {"local": {"decode_per_s": 31.0, **HALF}}, "local", "local.ok"),
+    ("slow decode without heat stays", {}, {"local": {"decode_per_s": 5.0}}, "local", "local.ok"),
+    ("slow decode, only warm stays", {}, {"local": {"decode_per_s": 20.0, "thermal": "warm", "factor": 0.5}}, "local", "local.ok"),
     ("fastest, remote sooner", {}, {"policy": "fastest", "local": TIMES, "remotes": (SOON,)}, "remote", "remote.faster"),
     ("fastest, local sooner", {}, {"policy": "fastest", "local": TIMES, "remotes": (LATE,)}, "local", "local.ok"),
     ("fastest, unknown remote speed", {}, {"policy": "fastest", "local": TIMES}, "local", "local.ok"),
@@ -233,6 +245,7 @@ def test_a_long_prompt_skips_the_remote_of_unknown_size() -> None:
     [
         ({}, {"local": SWAMPED}, ("12.0 s", "8.0 s", "vllm")),
         ({}, {"local": SLOWED}, ("10.0 s", "40%", "vllm")),
+        ({}, {"local": {"decode_per_s": 20.0, **HALF}}, ("10.0 tokens/s", "goal of 15", "50%", "vllm")),
         (LONG, {}, ("5000", "4096", "32768")),
         ({}, {"local": FULL, "remotes": (DOWN,)}, ("8 of 8", "vllm is down (connection refused)")),
         (KEYLESS, {"local": SWAMPED}, ("12.0 s", "without a key")),

@@ -51,6 +51,7 @@ locals_ = st.builds(
     serves=st.sampled_from((True, True, False)),
     prefill_s=MAYBE_SECONDS,
     decode_s=MAYBE_SECONDS,
+    decode_per_s=st.none() | st.floats(0.1, 200),
 )
 remote_lists = st.lists(
     st.builds(
@@ -73,6 +74,7 @@ views = st.builds(
     goal_ttft_s=st.floats(0, 10),
     local=st.none() | locals_,
     remotes=remote_lists,
+    goal_decode_per_s=st.none() | st.floats(1, 50),
 )
 
 
@@ -170,6 +172,9 @@ def test_a_longer_queue_or_a_slower_machine_never_brings_a_request_back(
         predicted_wait_s=None if wait is None else wait + data.draw(SECONDS),
         prefill_s=None if local.prefill_s is None else local.prefill_s + data.draw(SECONDS),
         decode_s=None if local.decode_s is None else local.decode_s + data.draw(SECONDS),
+        decode_per_s=None
+        if local.decode_per_s is None
+        else local.decode_per_s * data.draw(st.floats(0.1, 1)),
         thermal=hotter,
         factor=local.factor * data.draw(st.floats(0.05, 1)),
     )
