@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from appliance.client import process
+from appliance import processes
 from appliance.client.fields import mapping, number, text, whole
 from appliance.errors import NoDaemon
 
@@ -30,7 +30,7 @@ class Record:
 def read(file: Path) -> Record:
     """The record of a daemon whose process lives. Raises NoDaemon when there is none."""
     record = _parse(file)
-    if not process.is_same(record.pid, record.start_time, record.start_ticks):
+    if not processes.is_same(record.pid, record.start_time, record.start_ticks):
         raise NoDaemon(
             "No appliance daemon is running.",
             cause=f"{file} names process {record.pid}, which has ended.",

@@ -97,6 +97,7 @@ async def command(
 
 def _spec(kind: EngineKind, launch: Launch, listen: Listen, *, fit: bool, warmup: bool) -> dict[str, Any]:
     plan, slots = launch.plan, slots_of(kind, launch.plan)
+    devices = _devices(plan)
     return {
         "model": str(launch.model_path),
         "alias": launch.model_id,
@@ -104,7 +105,8 @@ def _spec(kind: EngineKind, launch: Launch, listen: Listen, *, fit: bool, warmup
         "port": listen.port,
         "ctx": plan.ctx * slots,
         "parallel": slots,
-        "gpu_layers": plan.gpu_layers,
+        "gpu_layers": 0 if devices == [] else plan.gpu_layers,
+        "devices": devices,
         "kv_type": plan.kv_type,
         "flash_attn": plan.flash_attn,
         "threads": plan.threads or 0,
@@ -113,6 +115,15 @@ def _spec(kind: EngineKind, launch: Launch, listen: Listen, *, fit: bool, warmup
         "fit": fit,
         "warmup": warmup,
     }
+
+
+def _devices(plan: Plan) -> list[str] | None:
+    """The devices that the plan names by `-dev`; empty for `none`, None when it leaves them to the engine."""
+    flags = list(plan.flags)
+    if "-dev" not in flags:
+        return None
+    names = flags[flags.index("-dev") + 1]
+    return [] if names == "none" else names.split(",")
 
 
 def _flags(
@@ -153,16 +164,21 @@ _help: dict[tuple[str, int], frozenset[str]] = {}
 
 
 async def _known_flags(path: str) -> frozenset[str]:
-    """The flags that `--help` names; asked once per file. Empty when it did not answer: pass all then."""
+    """The flags that `--help` names; asked once per file. Empty when it did not answer: pass all then, and
+    ask again next time.
+    """
     try:
         stamp = path, os.stat(path).st_mtime_ns
-        if stamp not in _help:
-            _, text = await ask([path, "--help"])
-            _help[stamp] = frozenset(_FLAG.findall(text))
+        if stamp in _help:
+            return _help[stamp]
+        code, text = await ask([path, "--help"])
     except OSError as error:
         raise EngineFailed(
             f"{path} can't be started.",
             cause=error.strerror,
             hint="`appliance engines list` shows the engines that can.",
         ) from None
-    return _help[stamp]
+    known = frozenset(_FLAG.findall(text))
+    if code is not None and known:
+        _help[stamp] = known
+    return known

@@ -108,6 +108,11 @@ def explain_line(line: str) -> Explained | None:
     return next((explained for pattern, explained in _TEXTS if pattern.search(line)), None)
 
 
+def _signal(name: str, number: int) -> int:
+    """A signal's number; Windows lacks some, and ends processes with other codes anyway."""
+    return int(getattr(signal, name, number))
+
+
 _CODES: dict[int, Explained] = {
     1: Explained("It refused its settings or could not load the model.", "Its last lines say more.", 0),
     125: Explained("Its daemon was gone before it started.", "Start again.", 3),
@@ -117,7 +122,7 @@ _CODES: dict[int, Explained] = {
     -signal.SIGABRT: Explained(
         "It gave up by itself (abort), often after a failed GPU call.", _LESS_MEMORY, 1
     ),
-    -signal.SIGKILL: Explained(
+    -_signal("SIGKILL", 9): Explained(
         "It was killed, most often by the system because memory ran out.",
         "Close other programs, or choose a smaller model, --ctx or quant.",
         1,
@@ -128,7 +133,7 @@ _CODES: dict[int, Explained] = {
     -signal.SIGILL: Explained(
         "This build needs processor instructions that this machine lacks.", _OTHER_BUILD, 6
     ),
-    -signal.SIGBUS: Explained(
+    -_signal("SIGBUS", 7): Explained(
         "It read a file that became shorter, or memory that is gone.",
         "Run `appliance models verify` on the model.",
         1,

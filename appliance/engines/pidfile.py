@@ -12,8 +12,7 @@ import os
 import secrets
 from pathlib import Path
 
-import psutil
-
+from appliance import processes
 from appliance.engines.process import Child, end_stranger, unlink
 from appliance.paths import Paths
 
@@ -30,10 +29,12 @@ def write(paths: Paths, child: Child, socket: str | None) -> Path | None:
     note = {
         "pid": child.pid,
         "started": child.started,
+        "ticks": child.ticks,
         "marker": child.marker,
         "socket": socket,
         "daemon": os.getpid(),
-        "daemon_started": psutil.Process().create_time(),
+        "daemon_started": processes.start_time(os.getpid()),
+        "daemon_ticks": processes.start_ticks(os.getpid()),
     }
     target = folder(paths) / f"{child.pid}.json"
     scratch = target.with_name(f".{child.pid}.{secrets.token_hex(4)}")
@@ -59,18 +60,11 @@ def end_orphans(paths: Paths) -> tuple[int, ...]:
         except (OSError, ValueError, KeyError, TypeError):
             unlink(file)
             continue
-        if _alive(daemon, daemon_started):
+        if processes.is_same(daemon, daemon_started, note.get("daemon_ticks")):
             continue
-        if end_stranger(pid, started, marker):
+        if end_stranger(pid, started, note.get("ticks"), marker):
             log.warning("Ended engine %d, which an earlier daemon had left", pid)
             ended.append(pid)
         unlink(note.get("socket"))
         unlink(file)
     return tuple(ended)
-
-
-def _alive(pid: int, started: float) -> bool:
-    try:
-        return abs(psutil.Process(pid).create_time() - started) <= 2.0
-    except psutil.Error:
-        return False

@@ -11,9 +11,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
+from appliance import processes
 from appliance.engines.adapters import Command
 from appliance.engines.discovery import CHILDREN
 from appliance.engines.environment import MARKER
@@ -30,7 +32,9 @@ class Child:
     marker: str
     pump: LogPump
     started: float | None
-    """Start time as `psutil` gives it: with the pid it names one process for ever."""
+    """Unix time of its start: with the pid it names one process for ever."""
+    ticks: int | None
+    """Linux: the same in clock ticks since boot."""
     _lifeline: int | None = None
 
     @property
@@ -96,7 +100,8 @@ async def spawn(
     Raises OSError when not even the launcher can be started; an engine that can't be shows as exit code 126.
     """
     out_read, out_write = os.pipe()
-    lifeline_read, lifeline = (None, None) if _parent_death_signal() else os.pipe()
+    lifeline_read, lifeline = os.pipe() if _needs_lifeline() else (None, None)
+    passed: dict[str, Any] = {} if lifeline_read is None else {"pass_fds": (lifeline_read,)}
     stdin = _filled_pipe(command.stdin)
     try:
         process = await asyncio.create_subprocess_exec(
@@ -107,7 +112,7 @@ async def spawn(
             stderr=out_write,
             env=command.env,
             start_new_session=True,
-            pass_fds=() if lifeline_read is None else (lifeline_read,),
+            **passed,
         )
     except BaseException:
         os.close(out_read)
@@ -120,7 +125,8 @@ async def spawn(
                 os.close(fd)
     pump = LogPump(out_read, ring, file, on_line, secret)
     pump.start()
-    return Child(process, marker, pump, start_time(process.pid), lifeline)
+    started, ticks = processes.start_time(process.pid), processes.start_ticks(process.pid)
+    return Child(process, marker, pump, started, ticks, lifeline)
 
 
 def _parent_death_signal() -> bool:
@@ -128,7 +134,14 @@ def _parent_death_signal() -> bool:
     return sys.platform == "linux" and threading.current_thread() is threading.main_thread()
 
 
+def _needs_lifeline() -> bool:
+    """Windows can't pass a pipe on like this: there `end_orphans` of the next daemon ends what is left."""
+    return sys.platform != "win32" and not _parent_death_signal()
+
+
 def _launcher(lifeline: int | None) -> tuple[str, ...]:
+    if sys.platform == "win32":
+        return ()
     # -S, -I: nothing but the standard library, so that it costs a few milliseconds.
     script = (sys.executable, "-I", "-S", str(CHILDREN / "launcher.py"), "--parent", str(os.getpid()))
     return (*script, "--") if lifeline is None else (*script, "--lifeline", str(lifeline), "--")
@@ -144,21 +157,9 @@ def _filled_pipe(data: bytes | None) -> int | None:
     return read
 
 
-def start_time(pid: int) -> float | None:
-    """When `pid` was started; None when it is gone."""
+def _carries(pid: int, marker: str) -> bool:
     try:
-        return psutil.Process(pid).create_time()
-    except psutil.Error:
-        return None
-
-
-def is_same(pid: int, started: float, marker: str) -> bool:
-    """True when `pid` is still the process that was started then, with that marker. A reused pid never is."""
-    try:
-        process = psutil.Process(pid)
-        if abs(process.create_time() - started) > 2.0:  # the clock may have been set meanwhile
-            return False
-        return process.environ().get(MARKER) == marker
+        return psutil.Process(pid).environ().get(MARKER) == marker
     except (psutil.Error, OSError):
         return False
 
@@ -178,17 +179,17 @@ def _belongs(process: psutil.Process, leader: int, marker: str) -> bool:
     try:
         if process.pid == leader or os.getsid(process.pid) != leader:
             return False
-        return process.environ().get(MARKER) == marker
-    except (psutil.Error, OSError):
+    except OSError:
         return False
+    return _carries(process.pid, marker)
 
 
-def end_stranger(pid: int, started: float, marker: str, timeout_s: float = 5.0) -> bool:
+def end_stranger(pid: int, started: float, ticks: int | None, marker: str, timeout_s: float = 5.0) -> bool:
     """End an engine that a dead daemon left, if it still is that one. True when it was ended."""
-    if not is_same(pid, started, marker):
+    if not processes.is_same(pid, started, ticks) or not _carries(pid, marker):
         return False
-    process = psutil.Process(pid)
     with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
         process.send_signal(signal.SIGTERM)
         _, alive = psutil.wait_procs([process], timeout=timeout_s)
         for stubborn in alive:

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
+from appliance import processes
 from appliance.store import layout
 
 _HEARTBEAT_S = 0.25
@@ -35,7 +34,8 @@ class Owner:
     """Who holds a lock, and what it last said about its work."""
 
     pid: int
-    started: float
+    started: float | None
+    ticks: int | None
     host: str
     token: str
     alive_at: float
@@ -48,15 +48,7 @@ class Owner:
             return time.time() - self.alive_at < _FOREIGN_SILENCE_S
         if self.pid == os.getpid():
             return self.token in _OURS
-        try:
-            process = psutil.Process(self.pid)
-            return (
-                abs(process.create_time() - self.started) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
-            )
-        except psutil.NoSuchProcess:
-            return False
-        except psutil.Error:
-            return True  # it exists, and may not be looked at
+        return processes.is_same(self.pid, self.started, self.ticks, hidden=True)
 
 
 class Lock:
@@ -65,7 +57,8 @@ class Lock:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._token = secrets.token_hex(8)
-        self._started = psutil.Process().create_time()
+        self._started = processes.start_time(os.getpid())
+        self._ticks = processes.start_ticks(os.getpid())
         self._mutex = threading.Lock()
         """A heartbeat in its thread must not write the file again after its release."""
 
@@ -116,6 +109,7 @@ class Lock:
         document = {
             "pid": os.getpid(),
             "started": self._started,
+            "ticks": self._ticks,
             "host": platform.node(),
             "token": self._token,
             "alive_at": time.time(),
@@ -132,11 +126,16 @@ def _read(path: Path) -> Owner | None:
         return None
     try:
         return Owner(
-            int(found["pid"]), float(found["started"]), str(found["host"]), str(found["token"]),
-            float(found["alive_at"]), dict(found["progress"]),
+            int(found["pid"]), _number(found["started"]), found.get("ticks"), str(found["host"]),
+            str(found["token"]), float(found["alive_at"]), dict(found["progress"]),
         )  # fmt: skip
     except (KeyError, TypeError, ValueError):
         return None
+
+
+def _number(value: object) -> float | None:
+    """A start time that could not be read was written as null."""
+    return None if value is None else float(str(value))
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import psutil
 
+from appliance import processes
 from appliance.catalog import File, Package
 from appliance.errors import ApplianceError, DiskFull, DownloadError
 from appliance.store import firstbytes, layout, threads
@@ -158,8 +159,9 @@ def sweep(scratch: Path) -> bool:
         return False
     note = layout.read_json(scratch / _NOTE) or {}
     with contextlib.suppress(psutil.Error, KeyError, TypeError, ValueError):
-        process = psutil.Process(int(note["pid"]))
-        if abs(process.create_time() - float(note["started"])) < 1.0:
+        pid = int(note["pid"])
+        if processes.is_same(pid, float(note["started"]), note.get("ticks")):
+            process = psutil.Process(pid)
             process.kill()
             process.wait(_END_S)
     shutil.rmtree(scratch, ignore_errors=True)
@@ -167,8 +169,9 @@ def sweep(scratch: Path) -> bool:
 
 
 def _note(scratch: Path, pid: int) -> None:
-    with contextlib.suppress(psutil.Error, OSError):
-        document = {"pid": pid, "started": psutil.Process(pid).create_time()}
+    with contextlib.suppress(OSError):
+        started, ticks = processes.start_time(pid), processes.start_ticks(pid)
+        document = {"pid": pid, "started": started, "ticks": ticks}
         layout.write_json(scratch / _NOTE, document, durable=False)
 
 

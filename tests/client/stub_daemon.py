@@ -14,8 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from appliance import __version__
-from appliance.client import process
+from appliance import __version__, processes
 from appliance.paths import Paths
 from tests.client import documents
 
@@ -140,7 +139,7 @@ class StubDaemon:
         """Write `daemon.json`; `changes` replace keys, None removes one."""
         record = {
             "pid": os.getpid(),
-            "start_time": process.start_time(os.getpid()),
+            "start_time": processes.start_time(os.getpid()),
             "version": __version__,
             "url": self.url,
             "token": TOKEN,

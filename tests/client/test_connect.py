@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from appliance import __version__
-from appliance.client import Client, process, record
+from appliance import __version__, processes
+from appliance.client import Client, record
 from appliance.errors import NoDaemon
 from appliance.paths import Paths
 from tests.client.stub_daemon import TOKEN, StubDaemon
@@ -49,7 +49,7 @@ def test_a_zombie_is_no_daemon(stub: StubDaemon, paths: Paths) -> None:
 
 
 def test_a_reused_pid_is_no_daemon_and_gets_no_token(stub: StubDaemon, paths: Paths) -> None:
-    started = process.start_time(os.getpid())
+    started = processes.start_time(os.getpid())
     assert started is not None
     stub.write_record(start_time=started - 3_600)
     with pytest.raises(NoDaemon, match="has ended"):
@@ -59,20 +59,13 @@ def test_a_reused_pid_is_no_daemon_and_gets_no_token(stub: StubDaemon, paths: Pa
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ticks are read from /proc")
 def test_ticks_win_over_the_wall_clock(stub: StubDaemon, paths: Paths) -> None:
-    ticks = process.start_ticks(os.getpid())
+    ticks = processes.start_ticks(os.getpid())
     assert ticks is not None
     stub.write_record(start_time=1.0, start_ticks=ticks)
     assert Client.connect(paths).pid == os.getpid()
     stub.write_record(start_ticks=ticks + 1)
     with pytest.raises(NoDaemon):
         Client.connect(paths)
-
-
-def test_start_time_agrees_with_psutil() -> None:
-    import psutil
-
-    ours = process.start_time(os.getpid())
-    assert ours == pytest.approx(psutil.Process().create_time(), abs=process.TOLERANCE_S)
 
 
 def test_a_closed_port_is_no_daemon(stub: StubDaemon, paths: Paths) -> None:
@@ -150,7 +143,13 @@ def test_importing_the_client_loads_nothing_heavy() -> None:
     loaded = {name.partition(".")[0] for name in out.stdout.split()}
     assert loaded.isdisjoint({"aiohttp", "pydantic", "rich", "click", "textual", "psutil", "asyncio", "http"})
     ours = {name for name in out.stdout.split() if name.startswith("appliance.")}
-    lower = {"appliance.errors", "appliance.text", "appliance.units", "appliance.paths"}
+    lower = {
+        "appliance.errors",
+        "appliance.text",
+        "appliance.units",
+        "appliance.paths",
+        "appliance.processes",
+    }
     assert all(name in lower or name.startswith("appliance.client") for name in ours)
 
 

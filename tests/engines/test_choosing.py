@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from appliance import settings
-from appliance.engines import Build, EngineKind, choose, discover
+from appliance.engines import Build, EngineKind, adapters, choose, discover
 from appliance.engines.adapters import Listen, command, slots_of
+from appliance.engines.children.xllamacpp_child import use_devices
 from appliance.engines.devices import from_json, from_text, is_software
 from appliance.engines.environment import child_environment
 from appliance.engines.floor import floor_note
@@ -182,6 +187,92 @@ async def test_the_spec_of_our_children_holds_the_plan_and_no_key() -> None:
     spec = json.loads(what.stdin)
     assert (spec["ctx"], spec["parallel"], spec["gpu_layers"], spec["fit"]) == (1024, 2, 0, False)
     assert (spec["kv_type"], spec["threads"], spec["embedding"]) == ("f16", 2, True)
+
+
+@pytest.mark.parametrize(
+    ("flags", "devices", "layers"),
+    [((), None, 12), (("-dev", "none"), [], 0), (("-dev", "CUDA1,CUDA2"), ["CUDA1", "CUDA2"], 12)],
+)
+async def test_the_spec_of_our_children_keeps_the_planned_devices(
+    flags: tuple[str, ...], devices: list[str] | None, layers: int
+) -> None:
+    wanted = plan(gpu_layers=12)
+    wanted = replace(wanted, flags=(*wanted.flags, *flags))
+    for build in (X, PYTHON):
+        what = await command(build, launch(Path("/m.gguf"), wanted=wanted), LISTEN, key="k", marker="m")
+        spec = json.loads(what.stdin or b"")
+        assert (spec["devices"], spec["gpu_layers"]) == (devices, layers)
+
+
+class Package:
+    """Of xllamacpp, what chooses devices."""
+
+    class llama_split_mode:  # noqa: N801 - its name
+        LLAMA_SPLIT_MODE_NONE = 0
+
+    def __init__(self, *devices: tuple[str, int]) -> None:
+        self._devices = devices
+
+    def get_device_info(self) -> list[dict[str, object]]:
+        return [{"name": name, "type": kind} for name, kind in self._devices]
+
+
+@pytest.mark.parametrize(
+    ("names", "main", "split", "layers", "off"),
+    [
+        (None, 0, 1, 12, False),
+        ([], 0, 1, 0, True),
+        (["CUDA1"], 1, 0, 12, False),  # an integrated GPU does not count beside others
+        (["CUDA0", "CUDA1"], 0, 1, 12, False),
+        (["CUDA7"], 0, 1, 12, False),
+    ],
+)
+def test_xllamacpp_keeps_to_no_device_or_to_one(
+    names: list[str] | None, main: int, split: int, layers: int, off: bool
+) -> None:
+    package = Package(("Vulkan0", 2), ("CUDA0", 1), ("CPU", 0), ("CUDA1", 1))
+    params = SimpleNamespace(
+        main_gpu=0, split_mode=1, n_gpu_layers=12, no_kv_offload=False, no_op_offload=False
+    )
+    use_devices(params, names, package)
+    assert (params.main_gpu, params.split_mode, params.n_gpu_layers) == (main, split, layers)
+    assert (params.no_kv_offload, params.no_op_offload) == (off, off)
+
+
+async def test_a_help_that_came_too_late_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = install(tmp_path, Script())
+    answers: list[tuple[int | None, str]] = [(None, ""), (0, "--metrics --no-webui")]
+
+    async def slow_once(_: object) -> tuple[int | None, str]:
+        return answers.pop(0)
+
+    monkeypatch.setattr(adapters, "ask", slow_once)
+    flags = []
+    for _ in range(3):
+        what = await command(build, launch(Path("/m.gguf")), LISTEN, key="k", marker="m")
+        flags.append([flag for flag in what.argv if flag in ("--no-ui", "--no-webui")])
+    assert flags == [["--no-ui"], ["--no-webui"], ["--no-webui"]]
+
+
+WINDOWS = """
+import aiohttp, asyncio, multiprocessing, os, psutil, signal, socket, sys
+for module, names in ((signal, ("SIGKILL", "SIGBUS", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGCHLD")),
+                      (os, ("killpg", "getsid", "setsid", "getuid", "fork")), (socket, ("AF_UNIX",))):
+    for name in names:
+        delattr(module, name)
+sys.modules |= dict.fromkeys(("fcntl", "pwd", "grp", "resource", "termios"))  # importing them fails
+import appliance.engines, appliance.monitor.monitor, appliance.hardware, appliance.processes
+from appliance.engines.failures import explain
+print(explain(0xC0000005, None).cause)
+"""
+
+
+def test_the_rooms_can_be_imported_without_what_windows_lacks() -> None:
+    # What is imported first has Windows parts of its own.
+    done = subprocess.run([sys.executable, "-c", WINDOWS], capture_output=True, text=True, timeout=60)
+    assert "segmentation fault" in done.stdout, done.stderr
 
 
 async def test_llama_cpp_python_gets_one_slot_of_the_planned_length() -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
@@ -188,6 +189,18 @@ async def test_a_killed_daemon_takes_its_engine_along(here: Build, smollm2_path:
     gone, _ = await asyncio.to_thread(psutil.wait_procs, [engine], 5.0)
     assert gone, "the engine outlived its daemon"
     assert time.monotonic() - killed < 5.0
+
+
+async def test_a_plan_without_devices_uses_none(here: Build, smollm2_path: Path, paths: Paths) -> None:
+    wanted = plan(gpu_layers=12)
+    wanted = replace(wanted, flags=(*wanted.flags, "-dev", "none"))
+    engine = Engine(here, launch(smollm2_path, wanted=wanted), paths=paths)
+    await engine.start()
+    await engine.wait_ready()
+    buffers, layers = engine.snapshot.buffers, engine.snapshot.gpu_layers
+    await engine.stop()
+    assert layers == 0
+    assert "model" in buffers["CPU_Mapped"]
 
 
 async def test_the_engine_measures_a_plan_as_it_will_load(

@@ -163,7 +163,7 @@ def test_the_ui_loads_only_the_rooms_it_may() -> None:
     code = "import sys, tui.app; print(*(n for n in sys.modules if n.split('.')[0] == 'appliance'))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     rooms = {name.split(".")[1] for name in out.stdout.split() if "." in name}
-    assert rooms <= {"client", "errors", "text", "units", "paths"}
+    assert rooms <= {"client", "errors", "text", "units", "paths", "processes"}
 
 
 def test_the_views_are_free_of_textual() -> None:

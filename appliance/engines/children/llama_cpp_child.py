@@ -6,6 +6,7 @@ for each other, and `interrupt_requests` must be off, or a second request would 
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import sys
@@ -31,6 +32,29 @@ def _log_from_info_up(llama_cpp: Any) -> Any:
     return callback
 
 
+def _use_devices(llama_cpp: Any, names: list[str] | None) -> None:
+    """Keep to the planned devices; none of them for an empty list. Its settings can't say it, but the
+    library's parameters below can, and the package starts from their defaults.
+    """
+    if names is None:
+        return
+    low = llama_cpp.llama_cpp
+    by_name = low._lib.ggml_backend_dev_by_name
+    by_name.argtypes, by_name.restype = [ctypes.c_char_p], ctypes.c_void_p
+    found = [by_name(name.encode()) for name in names]
+    if None in found:
+        raise ValueError(f"there is no device {names[found.index(None)]}")
+    chosen = (ctypes.c_void_p * (len(found) + 1))(*found, None)  # ends with a null pointer
+    defaults = low.llama_model_default_params
+
+    def with_devices() -> Any:
+        params = defaults()
+        params.devices = ctypes.addressof(chosen)
+        return params
+
+    llama_cpp.llama_model_default_params = low.llama_model_default_params = with_devices
+
+
 def _pool_embeddings(llama_cpp: Any) -> None:
     """Its server has no setting for pooling: a chat model would answer one vector per token, and unscaled."""
 
@@ -53,6 +77,11 @@ def main() -> int:
     from llama_cpp.server.settings import ModelSettings, ServerSettings
 
     quiet = _log_from_info_up(llama_cpp)  # noqa: F841 - llama.cpp calls it as long as this frame lives
+    try:
+        _use_devices(llama_cpp, spec["devices"])
+    except ValueError as error:
+        sys.stderr.write(f"llama-cpp-python: {error}\n")
+        return 1
     if spec["embedding"]:
         _pool_embeddings(llama_cpp)
     cache_type = getattr(llama_cpp, "GGML_TYPE_" + spec["kv_type"].upper())
@@ -61,6 +90,7 @@ def main() -> int:
         "model_alias": spec["alias"],
         "n_ctx": spec["ctx"],
         "n_gpu_layers": spec["gpu_layers"],
+        "offload_kqv": spec["devices"] != [],
         "type_k": cache_type,
         "type_v": cache_type,
         "flash_attn": True,  # as `auto` chooses in llama-server; it has no auto of its own

@@ -14,6 +14,9 @@ import sys
 import threading
 from typing import Any
 
+_GPU, _IGPU = 1, 2
+"""ggml-backend.h, enum ggml_backend_dev_type."""
+
 
 def parameters(spec: dict[str, Any], key: str) -> Any:
     """The package's defaults are open ones (any origin, UI, fit on): each is set here."""
@@ -32,6 +35,7 @@ def parameters(spec: dict[str, Any], key: str) -> Any:
     params.n_ctx = spec["ctx"]
     params.n_parallel = spec["parallel"]
     params.n_gpu_layers = spec["gpu_layers"]
+    use_devices(params, spec["devices"], x)
     params.fit_params = spec["fit"]
     params.warmup = spec["warmup"]
     cache_type = getattr(x.ggml_type, "GGML_TYPE_" + spec["kv_type"].upper())
@@ -47,6 +51,28 @@ def parameters(spec: dict[str, Any], key: str) -> Any:
         params.embedding = True
         params.pooling_type = x.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
     return params
+
+
+def use_devices(params: Any, names: list[str] | None, x: Any) -> None:
+    """Keep to the planned devices, as far as the package can: it has no list of devices.
+
+    None of them: nothing is put or computed there. Exactly one: it becomes the main one, and the only one.
+    Several can't be named; llama.cpp then uses all that it would choose by itself.
+    """
+    if names is None:
+        return
+    if not names:
+        params.n_gpu_layers = 0
+        params.no_kv_offload = params.no_op_offload = True
+    elif len(names) == 1:
+        gpus = [device for device in x.get_device_info() if int(device["type"]) in (_GPU, _IGPU)]
+        usable = [device for device in gpus if int(device["type"]) == _GPU] or gpus  # as llama.cpp does
+        listed = [device["name"] for device in usable]
+        if names[0] not in listed:
+            sys.stderr.write(f"xllamacpp: {names[0]} can't be chosen; there are {', '.join(listed)}\n")
+            return
+        params.main_gpu = listed.index(names[0])
+        params.split_mode = x.llama_split_mode.LLAMA_SPLIT_MODE_NONE
 
 
 def main() -> int:
