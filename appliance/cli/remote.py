@@ -27,7 +27,7 @@ def remote() -> None:
 @click.option("--kind", type=click.Choice(["vllm", "openai"]), default="vllm", show_default=True)
 @json_option
 def add(name: str, url: str, api_key_env: str, pairs: tuple[str, ...], kind: str, as_json: bool) -> None:
-    """Add or replace the remote NAME at URL (ending in /v1)."""
+    """Add the remote NAME at URL (ending in /v1)."""
     models = dict(_pair(pair) for pair in pairs)
     client = daemon_or_none()
     document: dict[str, Any]

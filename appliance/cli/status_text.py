@@ -52,7 +52,7 @@ def _engine(engine: EngineRow) -> Iterator[str]:
         f"{_n(engine.slots_busy)} of {_n(engine.parallel)} slots busy · {_speed(engine.tokens_per_second)}"
     )
     if engine.error:
-        yield f"          ✖ {engine.error}"
+        yield f"          ✖ {engine.error}" + (f" {engine.cause}" if engine.cause else "")
     if engine.hint:
         yield f"          Do: {engine.hint}"
 

@@ -67,7 +67,10 @@ class LocalSide:
         name = self._library.settings.aliases.get(name, name)
         if current is not None and name in (current.id, current.ref, current.model.family):
             return _served(current, here=True)
-        found = self._library.resolve(name)
+        try:
+            found = self._library.catalog.resolve(name)
+        except UnknownModel as error:
+            raise _with_served(error, current) from None
         return _served(found, here=self._library.store.find(found.ref) is not None)
 
     def _is_current(self, served: Served) -> bool:
@@ -173,6 +176,13 @@ class LocalSide:
                     ref = self._library.catalog.resolve(name, self._library.settings.aliases)
                     found.setdefault(ref.ref, _served(ref, here=False))
         return list(found.values())
+
+
+def _with_served(error: UnknownModel, current: ModelRef | None) -> UnknownModel:
+    """The error, and the name that would work now."""
+    served = f"Served now: {current.ref}." if current is not None else None
+    hint = " ".join(part for part in (served, error.hint) if part)
+    return UnknownModel(error.message, cause=error.cause, hint=hint)
 
 
 def _served(ref: ModelRef, *, here: bool) -> Served:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-import psutil
-
-from appliance import __version__
+from appliance import __version__, processes
 from appliance.errors import DaemonRunning
 from appliance.paths import Paths
 
@@ -58,7 +57,14 @@ class DaemonLock:
 def new_record(url: str) -> Record:
     """The record of this process."""
     pid = os.getpid()
-    return Record(pid, psutil.Process(pid).create_time(), __version__, url, secrets.token_urlsafe(32))
+    return Record(
+        pid=pid,
+        start_time=processes.start_time(pid) or time.time(),
+        version=__version__,
+        url=url,
+        token=secrets.token_urlsafe(32),
+        start_ticks=processes.start_ticks(pid),
+    )
 
 
 def write(paths: Paths, record: Record) -> None:
@@ -87,6 +93,7 @@ def read(file: Path) -> Record | None:
             str(found["version"]),
             str(found["url"]),
             str(found["token"]),
+            int(found["start_ticks"]) if found.get("start_ticks") is not None else None,
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None

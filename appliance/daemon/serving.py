@@ -178,6 +178,7 @@ class Serving:
             paths=self._library.paths,
             on_change=self._engine_changed,
             ring=self._ring,
+            before_start=lambda: self._prove(ref),
         )
         self._engine = engine
         await engine.start()

@@ -106,7 +106,7 @@ def _engine(serving: ServingSnapshot) -> dict[str, Any]:
     row["model"] = serving.ref.ref
     row["state"] = serving.state
     if error is not None and not row["error"]:
-        row |= {"error": _sentence(error.message, error.cause), "hint": error.hint}
+        row |= {"error": error.message, "cause": error.cause, "hint": error.hint}
     return row
 
 
@@ -125,14 +125,11 @@ def _absent_engine(serving: ServingSnapshot) -> dict[str, Any]:
         "build": build.build if build else None,
         "state": serving.state,
         "n_layer": serving.plan.n_layer if serving.plan else None,
-        "error": _sentence(error.message, error.cause) if error else None,
+        "error": error.message if error else None,
+        "cause": error.cause if error else None,
         "hint": error.hint if error else None,
         "last_lines": list(getattr(error, "lines", ())),
     }
-
-
-def _sentence(*parts: str | None) -> str:
-    return " ".join(part for part in parts if part)
 
 
 def _queue(queue: QueueSnapshot | None) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def set_value(file: Path, key: str, raw: str) -> settings.Entry:
 def add_remote(
     file: Path, name: str, url: str, *, kind: str, api_key_env: str, models: Mapping[str, str]
 ) -> settings.RemoteSettings:
-    """Add or replace a remote by name. Raises SettingsError and changes nothing when it can't be used."""
+    """Add a remote. Raises UsageError or SettingsError, and changes nothing, when it can't be used."""
     if "://" in url and "@" in url.split("://", 1)[1].split("/", 1)[0]:
         raise UsageError(
             "A key must not stand in the URL: it would be written to disk and to logs.",
@@ -49,6 +49,11 @@ def add_remote(
         )
     document = _read(file)
     remotes = _remotes(document)
+    if any(entry.get("name") == name for entry in remotes):
+        raise UsageError(
+            f"There is a remote {name!r} already.",
+            hint=f"Take another name, or remove that one first: `appliance remote rm {name}`.",
+        )
     table = tomlkit.table()
     table.update({"name": name, "kind": kind, "url": url})
     if api_key_env:
@@ -57,9 +62,8 @@ def add_remote(
         inline = tomlkit.inline_table()
         inline.update(dict(models))
         table["models"] = inline
-    kept = [entry for entry in remotes if entry.get("name") != name]
     document["remotes"] = tomlkit.aot()
-    for entry in (*kept, table):
+    for entry in (*remotes, table):
         document["remotes"].append(entry)
     loaded = _write(file, document)
     return next(remote for remote in loaded.remotes if remote.name == name)

@@ -63,13 +63,14 @@ def test_a_broken_file_is_reported_and_not_overwritten(tmp_path: Path) -> None:
     assert file.read_text(encoding="utf-8") == "[server\nport = 1\n"
 
 
-def test_remotes_are_added_replaced_by_name_and_removed(file: Path) -> None:
+def test_remotes_are_added_and_removed_and_never_silently_replaced(file: Path) -> None:
     config.add_remote(file, "a", "http://10.0.0.5:8000/v1", kind="vllm", api_key_env="K", models={"x": "X/x"})
     config.add_remote(file, "b", "https://b.example/v1", kind="openai", api_key_env="", models={})
-    config.add_remote(file, "a", "http://10.0.0.6:8000/v1", kind="vllm", api_key_env="K", models={})
+    with pytest.raises(UsageError, match="already"):
+        config.add_remote(file, "a", "http://10.0.0.6:8000/v1", kind="vllm", api_key_env="", models={})
     found = {remote.name: remote for remote in settings.load(file, env={}).remotes}
     assert set(found) == {"a", "b"}
-    assert found["a"].url == "http://10.0.0.6:8000/v1"
+    assert (found["a"].url, found["a"].models) == ("http://10.0.0.5:8000/v1", {"x": "X/x"})
     config.remove_remote(file, "a")
     config.remove_remote(file, "b")
     assert settings.load(file, env={}).remotes == ()
