@@ -37,9 +37,10 @@ async def detect_safely(
     """`detect` in a child process, so that a hanging or crashing driver can't take the caller down.
 
     When the child gives no answer, the machine comes without NVIDIA's details and with a note that says so.
-    Another `env` than this process's own reaches the child as it is.
+    Another `env` than this process's own reaches the child as it is. The child imports nothing of the current
+    folder.
     """
-    argv = [sys.executable, "-m", "appliance.hardware", *(["--wake"] if wake else [])]
+    argv = [sys.executable, "-P", "-m", "appliance.hardware", *(["--wake"] if wake else [])]
     try:
         child = await asyncio.create_subprocess_exec(
             *argv, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, env=dict(env) if env is not None else None

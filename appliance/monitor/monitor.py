@@ -21,7 +21,7 @@ from appliance.settings import Governor as GovernorSettings
 log = logging.getLogger("appliance.monitor")
 
 _IDLE_SLOWER = 5
-"""A loaded model without requests is looked at this many times less often."""
+"""Cool and without requests, a machine is looked at this many times less often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,10 @@ class Timing:
 
 
 class Monitor:
-    """Reads the sensors while an engine is loaded. `start` and `stop` once each, from the event loop."""
+    """Reads the sensors while an engine is loaded. `start` and `stop` once each, from the event loop.
+
+    It begins inactive: CPU and RAM are read, and no sensor child runs before `set_active(True)`.
+    """
 
     def __init__(
         self,
@@ -54,12 +57,12 @@ class Monitor:
         env: Mapping[str, str] | None = None,
     ) -> None:
         self._rule = Rule(governor.slow, governor.throttle_margin, governor.hold, governor.dwell)
-        self._base_interval = interval_s
+        self._base_interval = self._interval = interval_s
         self._timing = timing
         self._clock = clock
         self._env = env
         self._busy = True
-        self._active = True
+        self._active = False
         self._gpus_watched = True
         self._pids: frozenset[int] = frozenset()
         self._wake = asyncio.Event()
@@ -101,12 +104,9 @@ class Monitor:
         self._wake.set()
 
     def set_busy(self, busy: bool) -> None:
-        """False while no request runs: the sensors are read less often."""
-        if busy == self._busy:
-            return
+        """False while no request runs: the sensors are read less often, unless a GPU shows heat."""
         self._busy = busy
-        self._paced_at = self._clock()
-        self._steer(f"interval {self._interval}")
+        self._pace()
 
     def watch_gpus(self, watched: bool) -> None:
         """False while engines use only the CPU: the child lets go of the GPUs, so that they may sleep."""
@@ -147,9 +147,16 @@ class Monitor:
             sensor_pid=self._child.pid if self._child is not None else None,
         )
 
-    @property
-    def _interval(self) -> float:
-        return self._base_interval * (1 if self._busy else _IDLE_SLOWER)
+    def _wanted_interval(self) -> float:
+        hot = any(governor.state not in ("cool", "unknown") for governor in self._governors.values())
+        return self._base_interval * (1 if self._busy or hot else _IDLE_SLOWER)
+
+    def _pace(self) -> None:
+        """Tell the child when the pace has changed."""
+        interval = self._wanted_interval()
+        if interval != self._interval:
+            self._interval, self._paced_at = interval, self._clock()
+            self._steer(f"interval {interval}")
 
     @property
     def _mode(self) -> str:
@@ -252,6 +259,7 @@ class Monitor:
             self._governors[gpu_id] = after
             if after.state != before.state:
                 log.info("%s is %s, was %s", gpu_id, after.state, before.state)
+        self._pace()
 
     async def _without_sensors(self, seconds: float) -> None:
         """Wait, and go on with CPU and RAM meanwhile; ends early when the monitor is switched."""
@@ -261,13 +269,13 @@ class Monitor:
             await self._sleep(min(left, self._base_interval))
 
     async def _rest(self) -> None:
-        """Not active: nothing of ours heats the machine, so after `dwell` old heat is no longer held
-        against it.
-        """
+        """Not active: nothing of ours heats the machine, so old heat counts no longer than `dwell`."""
         await self._look_at_host()
         if self._clock() - self._changed_at >= self._rule.dwell:
             self._governors.clear()
-        await self._sleep(self._base_interval * _IDLE_SLOWER)
+            self._pace()
+        known = self._host is not None and self._host.cpu_percent is not None  # it takes two looks
+        await self._sleep(self._base_interval * (_IDLE_SLOWER if known else 1))
 
     async def _sleep(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

@@ -68,10 +68,10 @@ def identity(gpu: GpuSample) -> GpuSample:
     return GpuSample(gpu.id, gpu.index, gpu.name, gpu.backend, gpu.total, asleep=gpu.asleep)
 
 
-def reason_names(mask: int | None) -> tuple[str, ...]:
-    """The bits by name; unknown ones as a number, none for an unknown mask."""
-    if not mask:
-        return ()
+def reason_names(mask: int | None) -> tuple[str, ...] | None:
+    """The bits by name, unknown bits as a number; None for an unknown mask."""
+    if mask is None:
+        return None
     return tuple(
         REASONS.get(1 << bit, f"{1 << bit:#x}") for bit in range(mask.bit_length()) if mask >> bit & 1
     )

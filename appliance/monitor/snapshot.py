@@ -23,7 +23,8 @@ class GpuView:
     used_by_engine: int | None
     temperature: float | None
     slowdown_at: float | None
-    reasons: tuple[str, ...]
+    reasons: tuple[str, ...] | None
+    """Why its clocks are lowered; empty when they are not, None when that can't be read."""
     power: float | None
     power_limit: float | None
     utilisation: float | None

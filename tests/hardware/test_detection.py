@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -11,6 +12,7 @@ from appliance.hardware import Battery, Gpu, Machine, detect, detect_safely
 from appliance.hardware.sysfs import Roots
 from tests.hardware.folders import files, pci
 from tests.nvml_stub.machine import FakeMachine
+from tests.traps import trap
 
 _AMD, _INTEL, _NVIDIA = 0x1002, 0x8086, 0x10DE
 
@@ -102,6 +104,16 @@ async def test_the_safe_way_gives_the_same(laptop: FakeMachine) -> None:
     machine = await detect_safely(30, env=laptop.env)
     assert [(gpu.total, gpu.free) for gpu in machine.gpus] == [(4096 << 20, 4096 << 20)]
     assert machine.cores_logical is not None
+
+
+async def test_the_safe_way_imports_nothing_of_the_current_folder(
+    laptop: FakeMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = trap(tmp_path / "trap")
+    monkeypatch.chdir(tmp_path / "trap")
+    machine = await detect_safely(30, env=laptop.env)
+    assert not mark.exists()
+    assert len(machine.gpus) == 1
 
 
 async def test_a_driver_that_hangs_costs_the_timeout_and_a_note(laptop: FakeMachine) -> None:

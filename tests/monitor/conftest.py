@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from appliance.monitor import Monitor, MonitorSnapshot, Timing
@@ -33,6 +34,7 @@ def laptop(nvml_library: Path, tmp_path: Path) -> FakeMachine:
 async def monitor(laptop: FakeMachine) -> AsyncIterator[Monitor]:
     """Running, with short times; over the threshold counts after 0.3 s and ends after 0.6 s."""
     monitor = Monitor(Governor(hold=0.3, dwell=0.6), interval_s=0.05, timing=FAST, env=laptop.env)
+    monitor.set_active(True)
     await monitor.start()
     yield monitor
     await monitor.stop()
@@ -47,3 +49,11 @@ async def until(
         assert time.monotonic() < end, f"not within {patience_s} s: {snapshot}"
         await asyncio.sleep(0.01)
     return snapshot
+
+
+def gone(pid: int) -> bool:
+    """No process, or one that only waits to be asked how it ended."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True

@@ -5,26 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 import time
 
-import psutil
 import pytest
 
 from appliance.monitor import Monitor, SpeedKey, speed_key
 from appliance.settings import Governor
-from tests.monitor.conftest import FAST, until
+from tests.monitor.conftest import FAST, gone, until
 from tests.nvml_stub.machine import FakeMachine
 
 KEY: SpeedKey = speed_key("m", "p", "ac", streams=1, tokens=100)
-
-
-def gone(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 async def test_a_snapshot_has_the_sensors_values(laptop: FakeMachine, monitor: Monitor) -> None:
@@ -53,6 +43,7 @@ async def test_before_the_first_sample_all_is_unknown() -> None:
 async def test_without_a_gpu_cpu_and_ram_still_flow(laptop: FakeMachine) -> None:
     laptop.set(err__nvmlInitWithFlags=12)
     monitor = Monitor(Governor(), interval_s=0.05, timing=FAST, env=laptop.env)
+    monitor.set_active(True)
     await monitor.start()
     try:
         snapshot = await until(monitor, lambda s: s.cpu_percent is not None and s.age_s is not None)
@@ -187,90 +178,3 @@ async def test_a_sensor_that_falls_silent_makes_cool_unknown(laptop: FakeMachine
     await until(monitor, lambda s: s.thermal == "cool")
     laptop.set(delay_us=60_000_000)
     await until(monitor, lambda s: s.stale and s.thermal == "unknown")
-
-
-async def test_not_active_ends_the_child_and_keeps_only_what_is_true(
-    laptop: FakeMachine, monitor: Monitor
-) -> None:
-    first = await until(monitor, lambda s: bool(s.gpus) and s.sensor_pid is not None)
-    monitor.set_active(False)
-    idle = await until(monitor, lambda s: s.sensor_pid is None and s.thermal == "unknown")
-    assert first.sensor_pid is not None
-    assert gone(first.sensor_pid)
-    assert (idle.gpus[0].name, idle.gpus[0].total) == ("Fake RTX 9000 Laptop GPU", 8192 << 20)
-    assert (idle.gpus[0].temperature, idle.gpus[0].free, idle.gpus[0].age_s) == (None, None, None)
-    assert (idle.stale, idle.message, idle.restarts) == (False, None, 0)
-    assert idle.ram_available is not None
-    laptop.set(temp=45)
-    monitor.set_active(True)
-    await until(monitor, lambda s: s.gpus[0].temperature == 45)
-
-
-async def test_a_monitor_that_begins_inactive_starts_no_child(laptop: FakeMachine) -> None:
-    monitor = Monitor(Governor(), interval_s=0.05, timing=FAST, env=laptop.env)
-    monitor.set_active(False)
-    await monitor.start()
-    snapshot = await until(monitor, lambda s: s.ram_available is not None)
-    assert (snapshot.sensor_pid, snapshot.stale) == (None, False)
-    await monitor.stop()
-
-
-async def test_a_cpu_engine_lets_the_gpu_sleep(laptop: FakeMachine, monitor: Monitor) -> None:
-    await until(monitor, lambda s: bool(s.gpus))
-    monitor.watch_gpus(False)
-    await until(monitor, lambda s: not s.gpus)
-    assert monitor.snapshot.ram_available is not None
-    monitor.watch_gpus(True)
-    await until(monitor, lambda s: bool(s.gpus))
-
-
-async def test_idle_engines_are_looked_at_less_often(monitor: Monitor) -> None:
-    await until(monitor, lambda s: bool(s.gpus))
-    monitor.set_busy(False)
-    await until(monitor, lambda s: s.age_s is not None and s.age_s > 0.15)
-    assert not monitor.snapshot.stale
-
-
-async def test_stop_leaves_no_child(laptop: FakeMachine) -> None:
-    laptop.set(delay_us=60_000_000)
-    monitor = Monitor(Governor(), interval_s=0.05, timing=FAST, env=laptop.env)
-    await monitor.start()
-    snapshot = await until(monitor, lambda s: s.sensor_pid is not None)
-    await monitor.stop()
-    await monitor.stop()
-    assert snapshot.sensor_pid is not None
-    assert gone(snapshot.sensor_pid)
-
-
-_OWNER = """
-import asyncio
-from appliance.monitor import Monitor
-from appliance.settings import Governor
-
-async def main():
-    monitor = Monitor(Governor(), interval_s=0.05)
-    await monitor.start()
-    while monitor.snapshot.sensor_pid is None or monitor.snapshot.age_s is None:
-        await asyncio.sleep(0.01)
-    print(monitor.snapshot.sensor_pid, flush=True)
-    await asyncio.sleep(600)
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.parametrize("hang", [False, True])
-def test_the_child_dies_with_a_killed_daemon(laptop: FakeMachine, hang: bool) -> None:
-    owner = subprocess.Popen([sys.executable, "-c", _OWNER], env=laptop.env, stdout=subprocess.PIPE)
-    assert owner.stdout is not None
-    pid = int(owner.stdout.readline())
-    if hang:
-        laptop.set(delay_us=60_000_000)
-    assert not gone(pid)
-    owner.kill()
-    owner.wait(timeout=10)
-    owner.stdout.close()
-    end = time.monotonic() + 5
-    while not gone(pid):
-        assert time.monotonic() < end, "an orphan sensor"
-        time.sleep(0.02)

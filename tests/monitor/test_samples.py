@@ -54,7 +54,8 @@ def test_not_a_number_is_unknown() -> None:
 def test_reasons_have_names_and_unknown_bits_a_number() -> None:
     assert reason_names(0x24) == ("SwPowerCap", "SwThermalSlowdown")
     assert reason_names(1 << 20) == ("0x100000",)
-    assert reason_names(0) == reason_names(None) == ()
+    assert reason_names(0) == ()
+    assert reason_names(None) is None  # not readable is not "no throttling"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,148 @@
+"""When the sensors are read at all, how often, and that no child stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from appliance.monitor import Monitor
+from appliance.settings import Governor
+from tests.monitor.conftest import FAST, gone, until
+from tests.nvml_stub.machine import FakeMachine
+from tests.traps import trap
+
+
+async def test_not_active_ends_the_child_and_keeps_only_what_is_true(
+    laptop: FakeMachine, monitor: Monitor
+) -> None:
+    first = await until(monitor, lambda s: bool(s.gpus) and s.sensor_pid is not None)
+    monitor.set_active(False)
+    idle = await until(monitor, lambda s: s.sensor_pid is None and s.thermal == "unknown")
+    assert first.sensor_pid is not None
+    assert gone(first.sensor_pid)
+    assert (idle.gpus[0].name, idle.gpus[0].total) == ("Fake RTX 9000 Laptop GPU", 8192 << 20)
+    assert (idle.gpus[0].temperature, idle.gpus[0].free, idle.gpus[0].age_s) == (None, None, None)
+    assert (idle.stale, idle.message, idle.restarts) == (False, None, 0)
+    assert idle.ram_available is not None
+    laptop.set(temp=45)
+    monitor.set_active(True)
+    await until(monitor, lambda s: s.gpus[0].temperature == 45)
+
+
+async def test_a_monitor_begins_inactive_with_cpu_and_ram_and_no_child(laptop: FakeMachine) -> None:
+    monitor = Monitor(Governor(), interval_s=0.05, timing=FAST, env=laptop.env)
+    await monitor.start()
+    snapshot = await until(monitor, lambda s: s.ram_available is not None and s.cpu_percent is not None)
+    assert (snapshot.sensor_pid, snapshot.stale, snapshot.active) == (None, False, False)
+    monitor.set_active(True)
+    await until(monitor, lambda s: s.sensor_pid is not None and bool(s.gpus))
+    await monitor.stop()
+
+
+async def test_a_cpu_engine_lets_the_gpu_sleep(laptop: FakeMachine, monitor: Monitor) -> None:
+    await until(monitor, lambda s: bool(s.gpus))
+    monitor.watch_gpus(False)
+    await until(monitor, lambda s: not s.gpus)
+    assert monitor.snapshot.ram_available is not None
+    monitor.watch_gpus(True)
+    await until(monitor, lambda s: bool(s.gpus))
+
+
+async def test_idle_engines_are_looked_at_less_often(monitor: Monitor) -> None:
+    await until(monitor, lambda s: bool(s.gpus))
+    monitor.set_busy(False)
+    await until(monitor, lambda s: s.age_s is not None and s.age_s > 0.15)
+    assert not monitor.snapshot.stale
+
+
+async def test_idle_and_hot_is_looked_at_as_often_as_under_load(
+    laptop: FakeMachine, monitor: Monitor
+) -> None:
+    await until(monitor, lambda s: s.thermal == "cool")
+    monitor.set_busy(False)
+    assert await seconds_of_samples(monitor, 4) >= 0.5  # 0.25 s each
+    laptop.set(temp=93)
+    await until(monitor, lambda s: s.thermal == "warm")
+    assert await seconds_of_samples(monitor, 20) < 3  # 0.05 s each; 5 s at the idle pace
+    laptop.set(temp=60)
+    await until(monitor, lambda s: s.thermal == "cool")
+    assert await seconds_of_samples(monitor, 4) >= 0.5
+
+
+async def seconds_of_samples(monitor: Monitor, count: int) -> float:
+    """How long it takes until `count` samples have come after the next one."""
+    began, last = 0.0, float("-inf")
+    while count >= 0:
+        age = monitor.snapshot.age_s or 0.0
+        if age < last:
+            began = began or time.monotonic()
+            count -= 1
+        last = age
+        await asyncio.sleep(0.005)
+    return time.monotonic() - began
+
+
+async def test_the_sensors_import_nothing_of_the_current_folder(
+    laptop: FakeMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = trap(tmp_path / "trap")
+    monkeypatch.chdir(tmp_path / "trap")
+    monitor = Monitor(Governor(), interval_s=0.05, timing=FAST, env=laptop.env)
+    monitor.set_active(True)
+    await monitor.start()
+    snapshot = await until(monitor, lambda s: bool(s.gpus) or mark.exists())
+    await monitor.stop()
+    assert not mark.exists()
+    assert snapshot.gpus[0].temperature == 60
+
+
+async def test_stop_leaves_no_child(laptop: FakeMachine) -> None:
+    laptop.set(delay_us=60_000_000)
+    monitor = Monitor(Governor(), interval_s=0.05, timing=FAST, env=laptop.env)
+    monitor.set_active(True)
+    await monitor.start()
+    snapshot = await until(monitor, lambda s: s.sensor_pid is not None)
+    await monitor.stop()
+    await monitor.stop()
+    assert snapshot.sensor_pid is not None
+    assert gone(snapshot.sensor_pid)
+
+
+_OWNER = """
+import asyncio
+from appliance.monitor import Monitor
+from appliance.settings import Governor
+
+async def main():
+    monitor = Monitor(Governor(), interval_s=0.05)
+    monitor.set_active(True)
+    await monitor.start()
+    while monitor.snapshot.sensor_pid is None or monitor.snapshot.age_s is None:
+        await asyncio.sleep(0.01)
+    print(monitor.snapshot.sensor_pid, flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("hang", [False, True])
+def test_the_child_dies_with_a_killed_daemon(laptop: FakeMachine, hang: bool) -> None:
+    owner = subprocess.Popen([sys.executable, "-c", _OWNER], env=laptop.env, stdout=subprocess.PIPE)
+    assert owner.stdout is not None
+    pid = int(owner.stdout.readline())
+    if hang:
+        laptop.set(delay_us=60_000_000)
+    assert not gone(pid)
+    owner.kill()
+    owner.wait(timeout=10)
+    owner.stdout.close()
+    end = time.monotonic() + 5
+    while not gone(pid):
+        assert time.monotonic() < end, "an orphan sensor"
+        time.sleep(0.02)
