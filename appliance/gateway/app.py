@@ -34,13 +34,17 @@ def make_app(
     gate = Gate(ports, limits)
     app[GATE] = gate
     app.cleanup_ctx.append(gate.running)
+    app.on_shutdown.append(_shut_down)
     app.add_routes(data.routes())
     app.add_routes(control)
     return app
 
 
 def make_runner(app: web.Application, *, shutdown_timeout_s: float = 5.0) -> web.AppRunner:
-    """A runner that cancels a handler as soon as its client has gone: that is what frees the slot."""
+    """A runner that cancels a handler as soon as its client has gone: that is what frees the slot.
+
+    `shutdown_timeout_s` must be longer than `Limits.grace_s`: it is when running replies are cut off.
+    """
     return web.AppRunner(
         app,
         handler_cancellation=True,
@@ -48,6 +52,11 @@ def make_runner(app: web.Application, *, shutdown_timeout_s: float = 5.0) -> web
         shutdown_timeout=shutdown_timeout_s,
         keepalive_timeout=75.0,
     )
+
+
+async def _shut_down(app: web.Application) -> None:
+    """aiohttp calls it when nothing new is accepted, and then waits for what runs before it cuts it off."""
+    app[GATE].shut_down()
 
 
 @web.middleware

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from appliance.gateway import sse
+from appliance.remotes import rename_reasoning
 
 ChunkKind = Literal["quiet", "json", "done", "error", "garbage"]
 """`quiet`: a comment or an empty event, like the engine's pings."""
@@ -77,6 +78,18 @@ def with_appliance(chunk: Chunk, appliance: Mapping[str, Any]) -> bytes:
         return b"data: " + dumps({**data, "appliance": appliance}) + b"\n\n"
     told = dumps(appliance)
     return b"data: " + body[:-1].rstrip() + b',"appliance":' + told + b"}\n\n"
+
+
+def with_reasoning_content(chunk: Chunk) -> Chunk:
+    """A remote's event with `reasoning_content` beside vLLM's `reasoning`, as the local engine and most
+    clients call it; any other event is the same object, byte for byte."""
+    if chunk.kind != "json" or b'"reasoning"' not in chunk.payload:
+        return chunk
+    data = rename_reasoning(dict(chunk.data or {}))
+    if data == chunk.data:
+        return chunk
+    payload = dumps(data)
+    return replace(chunk, raw=b"data: " + payload + b"\n\n", payload=payload, data=data)
 
 
 def dumps(value: Mapping[str, Any]) -> bytes:

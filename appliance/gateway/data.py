@@ -14,11 +14,13 @@ from appliance.gateway import shapes
 from appliance.gateway.access import Caller, caller_of
 from appliance.gateway.ask import Ask
 from appliance.gateway.chunks import dumps
+from appliance.gateway.closing import Stopping
 from appliance.gateway.course import Course
 from appliance.gateway.downstream import ClientGone, Downstream
+from appliance.gateway.failures import UpstreamRefused
 from appliance.gateway.gate import Gate
 from appliance.gateway.journey import Journey
-from appliance.gateway.shapes import Problem, UpstreamRefused, problem_of
+from appliance.gateway.shapes import Problem, problem_of
 from appliance.gateway.sinks import PlainSink, StreamSink
 from appliance.routing import Kind
 from appliance.text import clean_line
@@ -47,7 +49,8 @@ def routes() -> list[web.AbstractRouteDef]:
 
 async def health(request: web.Request) -> web.Response:
     """200 when a request would be served, else 503 with the state."""
-    state = dict(request.app[GATE].host.health())
+    gate = request.app[GATE]
+    state = {**gate.host.health(), **({"status": "stopping"} if gate.closing.begun else {})}
     return web.json_response(state, status=200 if state.get("status") == "ok" else 503)
 
 
@@ -124,7 +127,8 @@ async def _answered(request: web.Request, gate: Gate, course: Course, batch: boo
         return await _streamed(request, gate, ask, course)
     sink = PlainSink(course, gate.limits)
     try:
-        await Journey(gate, ask, course, sink).run()
+        async with gate.closing.bounds():
+            await Journey(gate, ask, course, sink).run()
     except ClientGone:
         raise
     except Exception as error:  # noqa: BLE001
@@ -136,11 +140,13 @@ async def _answered(request: web.Request, gate: Gate, course: Course, batch: boo
 async def _streamed(request: web.Request, gate: Gate, ask: Ask, course: Course) -> web.StreamResponse:
     async with Downstream(request, course, gate.limits) as down:
         try:
-            await Journey(gate, ask, course, StreamSink(down, ask, course)).run()
+            async with gate.closing.bounds():
+                await Journey(gate, ask, course, StreamSink(down, ask, course)).run()
         except ClientGone:
             raise
         except Exception as error:  # noqa: BLE001
-            problem = _problem(course, error)
+            begun = down.committed and course.first_at is not None
+            problem = _problem(course, error, begun=begun)
             if await down.unsettled():
                 return _refusal(course, problem)
             course.status = problem.status
@@ -150,6 +156,7 @@ async def _streamed(request: web.Request, gate: Gate, ask: Ask, course: Course) 
 
 
 async def _understood(request: web.Request, gate: Gate, course: Course, batch: bool) -> Ask:
+    gate.closing.check()
     wish = asking.wish_of(request.headers.get("X-Appliance-Route"))
     course.lane = asking.lane_of(request.headers.get("X-Appliance-Priority"), batch)
     body = asking.parse(await _body(request, gate))
@@ -193,14 +200,19 @@ def _course(request: web.Request, path: str, batch: bool, caller: Caller) -> Cou
     )
 
 
-def _problem(course: Course, error: Exception) -> Problem:
-    """The error for the client; the course learns it, and a fault of ours goes to the log."""
+def _problem(course: Course, error: Exception, *, begun: bool = False) -> Problem:
+    """The error for the client; the course learns it, and a fault of ours goes to the log.
+
+    `begun`: the client has seen a part of the reply, so the side that gave it stays the truth.
+    """
     problem = problem_of(error, course.reason)
     expected = isinstance(error, (ApplianceError, web.HTTPException))
     if not expected:
         log.error("request %s failed", course.request_id, exc_info=error)
         problem = problem_of(error, "reject.unavailable")
     nobody = isinstance(error, (Rejected, UnknownModel)) or not expected or course.route == "none"
+    if begun and isinstance(error, Stopping):
+        return problem
     if nobody or (isinstance(error, UpstreamRefused) and error.too_long):
         course.refused(problem.reason)
     return problem

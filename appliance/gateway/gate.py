@@ -10,6 +10,7 @@ import aiohttp
 from aiohttp import web
 
 from appliance.gateway import upstream
+from appliance.gateway.closing import Closing
 from appliance.gateway.limits import Limits
 from appliance.gateway.metrics import Metrics
 from appliance.gateway.ports import Ports, Served
@@ -31,6 +32,7 @@ class Gate:
         self.host = ports.host
         self.limits = limits
         self.metrics = Metrics()
+        self.closing = Closing()
         self.receipts = Receipts(limits.receipts)
         self._journal = ports.journal
         self._rows: asyncio.Queue[Row] = asyncio.Queue(_UNWRITTEN)
@@ -60,6 +62,12 @@ class Gate:
             self._rows.put_nowait(row)
         except asyncio.QueueFull:
             log.warning("the journal is too slow: request %s is not recorded", row.request_id)
+
+    def shut_down(self, reason: str = "The appliance is stopping.", *, grace_s: float | None = None) -> None:
+        """Take nothing new, and end what runs within `grace_s` (None: `Limits.grace_s`): streams with an
+        error event, plain and queued requests with a 503. The application calls it when its runner cleans
+        up; calling it before is harmless, and it can be called again to hurry."""
+        self.closing.begin(reason, self.limits.grace_s if grace_s is None else grace_s)
 
     async def running(self, app: web.Application) -> AsyncIterator[None]:
         """An aiohttp cleanup context."""

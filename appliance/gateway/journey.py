@@ -4,6 +4,7 @@ sides only while nothing of a reply has been seen."""
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
@@ -19,11 +20,11 @@ from appliance.gateway import upstream
 from appliance.gateway.admission import Place
 from appliance.gateway.ask import Ask
 from appliance.gateway.course import Course
+from appliance.gateway.failures import UpstreamError, UpstreamFailed, UpstreamRefused
 from appliance.gateway.filter import BadField
 from appliance.gateway.gate import Gate
 from appliance.gateway.ports import RemoteTarget, ReportedOutcome
 from appliance.gateway.pump import Pump, Sink
-from appliance.gateway.shapes import UpstreamFailed, UpstreamRefused
 from appliance.routing import Decision, Side, View, after_failure, after_wait, decide
 
 _MAX_MOVES = 8
@@ -48,6 +49,8 @@ class Journey:
         self._sink = sink
         self._failed: set[str] = set()
         """Sides that failed for this request, `local` or `remote NAME`: none is asked twice."""
+        self._wished_s: float | None = None
+        """The last Retry-After of a side that failed."""
 
     async def run(self) -> None:
         """Until the reply is complete. Raises Rejected, UpstreamRefused, UpstreamFailed."""
@@ -63,6 +66,9 @@ class Journey:
             except UpstreamFailed as failure:
                 if failure.started:
                     raise
+                self._wished_s = (
+                    failure.retry_after_s if failure.retry_after_s is not None else self._wished_s
+                )
                 last, moved = failure, self._after(decision, failure.message)
             except _CannotTranslate as failure:
                 last, moved = failure, self._after(decision, failure.message)
@@ -98,11 +104,12 @@ class Journey:
         self._course.refused(decision.reason)
         if isinstance(last, _CannotTranslate):
             return last
+        wished = None if self._wished_s is None else min(120, max(1, math.ceil(self._wished_s)))
         return Rejected(
             decision.detail,
             reason=decision.reason,
             http_status=decision.status or 503,
-            retry_after_s=decision.retry_after_s,
+            retry_after_s=decision.retry_after_s if wished is None else wished,
         )
 
     async def _locally(self, decision: Decision) -> Decision | None:
@@ -142,17 +149,18 @@ class Journey:
 
     async def _wait(self, place: Place, decision: Decision) -> Decision | None:
         limit = self._gate.host.settings().routing.max_wait
-        while not await place.wait(max(0.0, limit)):
-            view = self._gate.view(self._ask.served)
-            moved = after_wait(self._ask.features, view, place.waited_s)
-            if moved.target != "local":
-                return moved
-            limit = max(limit, _ASK_AGAIN_S)
+        async with self._gate.closing.bounds(waits=True):
+            while not await place.wait(max(0.0, limit)):
+                view = self._gate.view(self._ask.served)
+                moved = after_wait(self._ask.features, view, place.waited_s)
+                if moved.target != "local":
+                    return moved
+                limit = max(limit, _ASK_AGAIN_S)
         return None
 
     async def _loaded(self) -> Endpoint | None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._gate.limits.load_s):
+            async with self._gate.closing.bounds(waits=True), asyncio.timeout(self._gate.limits.load_s):
                 return await self._gate.local.ready(self._ask.served)
         return None
 
@@ -162,7 +170,7 @@ class Journey:
         self._must_be_allowed()
         target = self._gate.remotes.target(decision.remote or "")
         try:
-            translated = target.translate(ask.path, dict(ask.body), local_id=ask.served.id)
+            translated = target.translate(ask.path, dict(ask.body), local_id=ask.served.ref)
         except ApplianceError as error:
             raise _CannotTranslate(error, target.name) from None
         course.to_remote(decision.reason, str(translated.get("model") or target.name))
@@ -183,17 +191,16 @@ class Journey:
         self, target: RemoteTarget, call: AbstractAsyncContextManager[aiohttp.ClientResponse]
     ) -> None:
         outcome: ReportedOutcome = "cancelled"
+        wait: float | None = None
         try:
             await self._attempt(call, "remote")
             outcome = "ok"
-        except UpstreamRefused:
-            outcome = "4xx"
-            raise
-        except UpstreamFailed as failure:
-            outcome = _REPORTED.get(failure.outcome, "5xx")
+        except UpstreamError as error:
+            outcome = _REPORTED.get(error.outcome, "5xx")
+            wait = error.retry_after_s
             raise
         finally:
-            target.report("ok" if self._course.delivered else outcome)
+            target.report("ok" if self._course.delivered else outcome, retry_after_s=wait)
 
     def _worded(self, body: dict[str, Any]) -> dict[str, Any]:
         return body if self._ask.kind == "embedding" else asking.as_stream(body)
@@ -203,7 +210,7 @@ class Journey:
         self._course.upstream_at = time.perf_counter()
         try:
             async with asyncio.timeout(self._gate.limits.first_token_s) as clock, call as response:
-                pump = Pump(self._sink, self._course, side, self._gate.limits)
+                pump = Pump(self._sink, self._course, side, self._gate.limits, choices=self._ask.choices)
                 if self._ask.kind == "embedding":
                     await pump.whole(response)
                 else:

@@ -27,6 +27,9 @@ class Limits:
     """A client has so long to send its body."""
     write_s: float = 120.0
     """A client that takes nothing for so long is gone: it can't hold a slot for ever."""
+    grace_s: float = 4.0
+    """So long running replies may go on after the stop; less than the runner's `shutdown_timeout_s`, after
+    which aiohttp cuts connections."""
     body_bytes: int = 32 * MIB
     """Of a request; pictures come inside."""
     event_bytes: int = 8 * MIB

@@ -121,6 +121,8 @@ class RemoteTarget(Protocol):
     def translate(self, path: str, body: dict[str, Any], *, local_id: str) -> dict[str, Any]:
         """The body in the remote's words, its model name included; `path` is like `/v1/chat/completions`.
 
+        `local_id` is `Served.ref`: a mapping may be by `id` or by `id:QUANT`.
+
         Raises an ApplianceError (appliance.remotes.Untranslatable) for a field the remote can't honour.
         """
         ...
@@ -129,8 +131,8 @@ class RemoteTarget(Protocol):
         """Authorization, when it has a key."""
         ...
 
-    def report(self, outcome: ReportedOutcome) -> None:
-        """Feeds the breaker."""
+    def report(self, outcome: ReportedOutcome, *, retry_after_s: float | None = None) -> None:
+        """Feeds the breaker. `retry_after_s`: for so long the remote asked to be left alone."""
         ...
 
 

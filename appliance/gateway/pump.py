@@ -13,9 +13,9 @@ from appliance.gateway import chunks, sse, upstream
 from appliance.gateway.assemble import ReplyTooLong
 from appliance.gateway.chunks import Chunk
 from appliance.gateway.course import Course
+from appliance.gateway.failures import UpstreamFailed
 from appliance.gateway.limits import Limits
 from appliance.gateway.relay import Track
-from appliance.gateway.shapes import UpstreamFailed
 from appliance.routing import Side
 
 
@@ -42,11 +42,12 @@ class Sink(Protocol):
 class Pump:
     """Reads one side's answer. Nothing reaches the sink before the side has really begun to answer."""
 
-    def __init__(self, sink: Sink, course: Course, side: Side, limits: Limits) -> None:
+    def __init__(self, sink: Sink, course: Course, side: Side, limits: Limits, *, choices: int) -> None:
         self._sink = sink
         self._course = course
         self._limits = limits
-        self._track = Track(side)
+        self._side = side
+        self._track = Track(side, choices)
         self._splitter = sse.Splitter(limits.event_bytes)
         self._held: list[Chunk] = []
         self._held_bytes = 0
@@ -88,6 +89,8 @@ class Pump:
         try:
             for raw in self._splitter.feed(data):
                 chunk = chunks.read(raw)
+                if self._side == "remote":
+                    chunk = chunks.with_reasoning_content(chunk)
                 self._track.note(chunk)
                 if chunk.data is not None:
                     self._learn(chunk.data)

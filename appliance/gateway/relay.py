@@ -8,31 +8,35 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from appliance.gateway import failures
 from appliance.gateway.chunks import Chunk, with_appliance
-from appliance.gateway.shapes import UpstreamFailed, UpstreamRefused
-from appliance.gateway.upstream import error_of
+from appliance.gateway.failures import Told, UpstreamError, UpstreamFailed, UpstreamRefused
 
 
 class Track:
     """Whether a reply has begun and whether it is complete.
 
-    Complete = every choice that appeared has a finish_reason, and no error came. [DONE] proves nothing:
-    vLLM sends it after an error, too.
+    Complete = all `choices` that were asked have a finish_reason, and no error came. An engine may give fewer
+    than asked, but then only an explicit [DONE] ends the reply; and it proves nothing while a choice that
+    appeared is open: vLLM sends it after an error, too.
     """
 
-    def __init__(self, side: str) -> None:
+    def __init__(self, side: str, choices: int) -> None:
         self._side = side
+        self._choices = choices
         self._seen: set[int] = set()
         self._finished: set[int] = set()
+        self._done = False
         self.started = False
         """The first content, reasoning, tool call or finish_reason came: no other side may answer now."""
 
     def note(self, chunk: Chunk) -> None:
         """Raises UpstreamFailed or UpstreamRefused for an error event, garbage, and a false [DONE]."""
         if chunk.kind == "error":
-            raise self._error(error_of(chunk.data or {}))
+            raise self._error(failures.read(200, chunk.data or {}))
         if chunk.kind == "garbage":
             raise UpstreamFailed("5xx", "it sent an event that is not JSON", started=self.started)
+        self._done = self._done or chunk.kind == "done"
         if chunk.kind == "done" and not self.complete:
             raise UpstreamFailed("5xx", "the stream ended without a finish_reason", started=self.started)
         self._seen |= chunk.indices
@@ -42,14 +46,14 @@ class Track:
     @property
     def complete(self) -> bool:
         """Nothing is missing."""
-        return bool(self._finished) and self._seen <= self._finished
+        whole = self._done or len(self._finished) >= self._choices
+        return whole and bool(self._finished) and self._seen <= self._finished
 
-    def _error(self, error: dict[str, Any]) -> Exception:
-        code = error.get("code")
-        if not self.started and isinstance(code, int) and 400 <= code < 500 and code != 429:
-            return UpstreamRefused(code, error, side=self._side)
-        told = str(error.get("message") or "it reported an error")
-        return UpstreamFailed("5xx", told, started=self.started, error=error)
+    def _error(self, told: Told) -> UpstreamError:
+        if not self.started and 400 <= told.status < 500 and told.status != 429:
+            return UpstreamRefused(told, side=self._side)
+        outcome = "4xx" if told.status == 429 else "5xx"
+        return UpstreamFailed(outcome, told.message, started=self.started, told=told)
 
 
 class Relay:

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from appliance.errors import ApplianceError, Rejected, UnknownModel
 from appliance.gateway.chunks import dumps
-from appliance.text import clean_line
+from appliance.gateway.failures import UpstreamFailed, UpstreamRefused
 
 _TYPES = {
     400: "invalid_request_error", 401: "authentication_error", 403: "permission_error",
@@ -64,51 +64,6 @@ class Problem:
         return made
 
 
-class UpstreamRefused(ApplianceError):
-    """A side answered with a 4xx (or 501): the request itself can't be served there. Never fails over."""
-
-    code = "upstream_refused"
-
-    def __init__(self, status: int, error: Mapping[str, Any], *, side: str) -> None:
-        super().__init__(clean_line(str(error.get("message") or f"The {side} side answered {status}.")))
-        self.http_status = status
-        self.error = error
-        self.side = side
-
-    @property
-    def too_long(self) -> bool:
-        """The prompt is longer than that side's context, in any of the three dialects."""
-        code, kind, param = (self.error.get(name) for name in ("code", "type", "param"))
-        return self.http_status == 400 and (
-            kind == "exceed_context_size_error"
-            or code == "context_length_exceeded"
-            or param in ("input_tokens", "input_text")
-            or "maximum context length" in self.message
-        )
-
-    @property
-    def prompt_tokens(self) -> int | None:
-        """How long the prompt really is, where the side says so."""
-        n = self.error.get("n_prompt_tokens")
-        return n if isinstance(n, int) else None
-
-
-class UpstreamFailed(ApplianceError):
-    """A side failed. `started`: after the first delta, so that no other side may answer any more."""
-
-    status = 502
-    code = "upstream_failed"
-
-    def __init__(
-        self, outcome: str, message: str, *, started: bool = False, error: Mapping[str, Any] | None = None
-    ) -> None:
-        super().__init__(clean_line(message))
-        self.outcome = outcome
-        """For the breaker: refused timeout reset 5xx; 4xx for a 429, `loading` for a state."""
-        self.started = started
-        self.error = error or {}
-
-
 def problem_of(error: Exception, reason: str) -> Problem:
     """Any exception of the gateway as a Problem. `reason` is the one under which a side was chosen."""
     if isinstance(error, Rejected):
@@ -117,8 +72,7 @@ def problem_of(error: Exception, reason: str) -> Problem:
         return _refused(error, reason)
     if isinstance(error, UpstreamFailed):
         status = 504 if error.outcome == "timeout" else 502
-        code = error.error.get("code")
-        return Problem(status, error.message, code if isinstance(code, str) else error.code, reason)
+        return Problem(status, error.message, (error.told and error.told.code) or error.code, reason)
     if isinstance(error, UnknownModel):
         return Problem(404, _text(error), "model_not_found", "reject.not_found", param="model")
     if isinstance(error, ApplianceError):
@@ -158,23 +112,20 @@ def _rejected(error: Rejected) -> Problem:
 
 
 def _refused(error: UpstreamRefused, reason: str) -> Problem:
-    status = error.http_status
+    status = error.told.status
     if error.side != "local" and status in (401, 403):
         # The client has no key of the remote: not its fault, and no retry helps.
         text = f"The remote refuses the appliance's key ({status})."
         return Problem(502, text, "remote_key", reason, should_retry=False)
-    code, param = error.error.get("code"), error.error.get("param")
-    numbers = ("n_prompt_tokens", "n_ctx")
-    extra = {name: error.error[name] for name in numbers if isinstance(error.error.get(name), int)}
-    word = code if isinstance(code, str) else str(error.error.get("type") or "upstream_refused")
+    told = error.told
     return Problem(
         status,
         error.message,
-        "context_length_exceeded" if error.too_long else word,
+        "context_length_exceeded" if error.too_long else told.code or told.type or error.code,
         "reject.context" if error.too_long else reason,
-        param=param if isinstance(param, str) else None,
+        param=told.param,
         should_retry=False if status >= 500 else None,
-        extra=extra,
+        extra=told.numbers,
     )
 
 

@@ -15,10 +15,12 @@ from typing import Any
 import aiohttp
 
 from appliance.engines import Endpoint
+from appliance.gateway import failures
 from appliance.gateway.chunks import dumps
+from appliance.gateway.failures import UpstreamError, UpstreamFailed, UpstreamRefused
 from appliance.gateway.limits import Limits
 from appliance.gateway.ports import RemoteTarget
-from appliance.gateway.shapes import UpstreamFailed, UpstreamRefused
+from appliance.remotes import retry_after_s
 
 _ERROR_BYTES = 64 * 1024
 
@@ -108,12 +110,16 @@ async def _read_all(response: aiohttp.ClientResponse, limit: int) -> bytes:
 async def _post(
     client: aiohttp.ClientSession, url: str, body: Mapping[str, Any], headers: Mapping[str, str], side: str
 ) -> AsyncIterator[aiohttp.ClientResponse]:
+    secret = headers.get("Authorization", "").removeprefix("Bearer ")
     with _named():
         response = await client.post(url, data=dumps(body), headers=headers, allow_redirects=False)
     try:
         if response.status != 200:
             raise await _failure(response, side)
         yield response
+    except UpstreamError as error:
+        error.conceal(secret)
+        raise
     finally:
         response.close()  # not release: the engine must see that nobody reads on
 
@@ -132,33 +138,18 @@ def _headers(request_id: str) -> dict[str, str]:
 
 async def _failure(response: aiohttp.ClientResponse, side: str) -> UpstreamFailed | UpstreamRefused:
     try:
-        error = error_of(await _read_all(response, _ERROR_BYTES))
+        raw = await _read_all(response, _ERROR_BYTES)
     except UpstreamFailed:
-        error = {}
+        raw = b""
     status = response.status
-    told = str(error.get("message") or f"it answered {status}")
+    told = failures.read(status, raw)
+    wait = retry_after_s(response.headers.get("Retry-After"))
     if status == 429:
-        return UpstreamFailed("4xx", told, error=error)
+        return UpstreamFailed("4xx", told.message, told=told, retry_after_s=wait)
     if 400 <= status < 500 or status == 501:
-        return UpstreamRefused(status, error, side=side)
-    if status == 503 and error.get("type") == "unavailable_error":
-        return UpstreamFailed("loading", told, error=error)
-    return UpstreamFailed("5xx", told, error=error)
-
-
-def error_of(raw: bytes | Mapping[str, Any]) -> dict[str, Any]:
-    """The `error` object of a reply; vLLM's 401 has a string there, FastAPI's own errors say `detail`."""
-    if isinstance(raw, bytes):
-        try:
-            document = json.loads(raw)
-        except (ValueError, RecursionError):
-            return {}
-    else:
-        document = raw
-    if not isinstance(document, Mapping):
-        return {}
-    error = document.get("error", document.get("detail", document.get("message")))
-    return dict(error) if isinstance(error, Mapping) else {"message": str(error)} if error else {}
+        return UpstreamRefused(told, side=side, retry_after_s=wait)
+    outcome = "loading" if status == 503 and told.type == "unavailable_error" else "5xx"
+    return UpstreamFailed(outcome, told.message, told=told, retry_after_s=wait)
 
 
 @contextmanager

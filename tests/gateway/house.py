@@ -12,7 +12,7 @@ import aiohttp
 from aiohttp import web
 
 from appliance.engines import Endpoint
-from appliance.errors import UnknownModel, UsageError
+from appliance.errors import RemoteError, UnknownModel, UsageError
 from appliance.gateway.admission import Admission
 from appliance.gateway.app import make_app, make_runner
 from appliance.gateway.limits import Limits
@@ -83,7 +83,7 @@ class FakeLocal:
 
 
 class FakeRemote:
-    """One remote, `vllm`, that knows every model as REMOTE_MODEL."""
+    """One remote, `vllm`, with a mapping by id or by `id:QUANT`, like the real one's."""
 
     name = "vllm"
 
@@ -91,6 +91,10 @@ class FakeRemote:
         self.server = server
         self.url: str | None = None
         self.reports: list[ReportedOutcome] = []
+        self.wishes: list[float | None] = []
+        """The `retry_after_s` of each report."""
+        self.mapping = {"tiny": REMOTE_MODEL, "embedder": REMOTE_MODEL}
+        self.key = "remote-key"
         self.up = False
         self.max_model_len: int | None = 32_768
 
@@ -101,13 +105,20 @@ class FakeRemote:
     def translate(self, path: str, body: dict[str, Any], *, local_id: str) -> dict[str, Any]:
         if body.get("untranslatable"):
             raise UsageError("`untranslatable` has no meaning there.")
-        return {**body, "model": REMOTE_MODEL}
+        model = self.model_for(local_id)
+        if model is None:
+            raise RemoteError(f"The remote has no model for {local_id}.")
+        return {**body, "model": model}
+
+    def model_for(self, local_id: str) -> str | None:
+        return self.mapping.get(local_id) or self.mapping.get(local_id.partition(":")[0])
 
     def headers(self) -> Mapping[str, str]:
-        return {"Authorization": "Bearer remote-key"}
+        return {"Authorization": f"Bearer {self.key}"}
 
-    def report(self, outcome: ReportedOutcome) -> None:
+    def report(self, outcome: ReportedOutcome, *, retry_after_s: float | None = None) -> None:
         self.reports.append(outcome)
+        self.wishes.append(retry_after_s)
 
 
 class FakeRemotes:
@@ -116,7 +127,8 @@ class FakeRemotes:
 
     def views(self, served: Served) -> tuple[RemoteView, ...]:
         remote = self.remote
-        return (RemoteView(remote.name, remote.up, True, remote.max_model_len, ""),)
+        has_model = remote.model_for(served.ref) is not None
+        return (RemoteView(remote.name, remote.up, has_model, remote.max_model_len, ""),)
 
     def target(self, name: str) -> FakeRemote:
         assert name == self.remote.name
@@ -154,6 +166,7 @@ class House:
     journal: FakeJournal
     host: FakeHost
     http: aiohttp.ClientSession
+    runner: web.AppRunner
     url: str = ""
 
     def configure(
@@ -179,7 +192,9 @@ class House:
 
 
 @asynccontextmanager
-async def house(limits: Limits | None = None, *, slots: int = 1, max_queue: int = 2) -> AsyncIterator[House]:
+async def house(
+    limits: Limits | None = None, *, slots: int = 1, max_queue: int = 2, shutdown_timeout_s: float = 0.2
+) -> AsyncIterator[House]:
     """A running gateway."""
     async with (
         upstream(LOCAL_MODEL) as engine,
@@ -187,9 +202,10 @@ async def house(limits: Limits | None = None, *, slots: int = 1, max_queue: int 
         aiohttp.ClientSession() as http,
     ):
         local, remote = FakeLocal(engine, slots, max_queue), FakeRemote(far)
-        made = House(engine, far, local, remote, FakeJournal(), FakeHost(), http)
-        app = make_app(Ports(local, FakeRemotes(remote), made.journal, made.host), limits=limits or Limits())
-        runner = make_runner(app, shutdown_timeout_s=0.2)
+        journal, host = FakeJournal(), FakeHost()
+        app = make_app(Ports(local, FakeRemotes(remote), journal, host), limits=limits or Limits())
+        runner = make_runner(app, shutdown_timeout_s=shutdown_timeout_s)
+        made = House(engine, far, local, remote, journal, host, http, runner)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"

@@ -42,10 +42,14 @@ class Script:
     choices: int = 1
     status: int = 200
     error: dict[str, Any] | None = None
+    retry_after: str | None = None
+    """Header of an answer that is not 200."""
     first: asyncio.Event | None = None
     """Silent after the headers until it is set."""
     before_headers: asyncio.Event | None = None
     """Silent altogether until it is set, like a deferred request."""
+    finishes: int | None = None
+    """So many choices get their finish_reason, then `breakage`."""
     breaks_after: int | None = None
     """Deltas that go out before `breakage`; 0 is after the role chunk."""
     breakage: Breakage = "die"
@@ -101,7 +105,8 @@ class Upstream:
             await script.before_headers.wait()
         if script.status != 200:
             error = script.error or {"code": script.status, "message": "no", "type": "server_error"}
-            return web.json_response({"error": error}, status=script.status)
+            asked = {"Retry-After": script.retry_after} if script.retry_after else {}
+            return web.json_response({"error": error}, status=script.status, headers=asked)
         if request.path.endswith("/embeddings"):
             return web.json_response(self.embeddings())
         chat = request.path.endswith("/chat/completions")
@@ -110,12 +115,16 @@ class Upstream:
         response = web.StreamResponse(headers={"Content-Type": script.content_type})
         response.force_close()
         await response.prepare(request)
-        n_deltas = 0
+        n_deltas = n_finished = 0
         for kind, text in self.stream(chat):
             if kind == "delta":
                 if script.breaks_after == n_deltas:
                     return await self._break(request, response, seen, script)
                 n_deltas += 1
+            if kind == "finish":
+                if script.finishes == n_finished:
+                    return await self._break(request, response, seen, script)
+                n_finished += 1
             if kind == "role" and script.first is not None:
                 await script.first.wait()
             await self._write(response, seen, script, text)
@@ -134,7 +143,7 @@ class Upstream:
     async def _break(
         self, request: web.Request, response: web.StreamResponse, seen: Seen, script: Script
     ) -> web.StreamResponse:
-        error = {"code": 500, "message": "decode failed", "type": "server_error"}
+        error = script.error or {"code": 500, "message": "decode failed", "type": "server_error"}
         if script.breakage == "die":
             await asyncio.sleep(0)
             if request.transport is not None:

@@ -1,0 +1,142 @@
+"""What an upstream says went wrong, read once for both sides and in every dialect, and safe to pass on:
+cleaned, without keys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from appliance.errors import ApplianceError
+from appliance.remotes import FailureKind, normalise_error
+from appliance.text import clean_line
+
+_NUMBERS = ("n_prompt_tokens", "n_ctx")
+_SHORTEST_SECRET = 4
+"""Characters; hiding a shorter one would take words apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An upstream's error."""
+
+    kind: FailureKind
+    message: str
+    status: int
+    """Of the answer; of an error event, the one that it stands for."""
+    code: str | None = None
+    type: str | None = None
+    param: str | None = None
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    """How long the prompt really is, and what would fit, where the side says so."""
+
+    def without(self, secret: str) -> Told:
+        """The same with `secret` hidden, wherever the upstream repeats it."""
+
+        def hide(text: str | None) -> str | None:
+            return None if text is None else text.replace(secret, "[key]")
+
+        return replace(
+            self,
+            message=self.message.replace(secret, "[key]"),
+            code=hide(self.code),
+            type=hide(self.type),
+            param=hide(self.param),
+        )
+
+
+def read(status: int, body: bytes | Mapping[str, Any]) -> Told:
+    """Understand an error answer, or with status 200 the error event of a stream. Never raises."""
+    document: object = body
+    if isinstance(body, bytes):
+        try:
+            document = json.loads(body)
+        except (ValueError, RecursionError):
+            document = None
+    found = normalise_error(status, document if isinstance(document, Mapping) else body)
+    error = document.get("error") if isinstance(document, Mapping) else None
+    fields = error if isinstance(error, Mapping) else {}
+    if status == 200:
+        code = fields.get("code")
+        meant = code if _is_number(code) else 400 if found.kind == "context" else 500
+        status = int(meant or 500)
+    return Told(
+        found.kind,
+        found.message,
+        status,
+        code=_word(fields.get("code")),
+        type=_word(fields.get("type")),
+        param=_word(fields.get("param")),
+        numbers={name: fields[name] for name in _NUMBERS if _is_number(fields.get(name))},
+    )
+
+
+def _word(value: object) -> str | None:
+    """A short text of a stranger, cleaned in the way in which messages are."""
+    if not isinstance(value, str) or not value:
+        return None
+    return clean_line(normalise_error(500, {"error": {"message": value}}).message, 100)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+class UpstreamError(ApplianceError):
+    """A side did not answer."""
+
+    def __init__(self, outcome: str, message: str, told: Told | None, retry_after_s: float | None) -> None:
+        super().__init__(clean_line(message))
+        self.outcome = outcome
+        """For the breaker: refused timeout reset 5xx 4xx, or `loading` for a state."""
+        self.told = told
+        self.retry_after_s = retry_after_s
+        """Seconds that the side asks to be left alone."""
+
+    def conceal(self, secret: str) -> None:
+        """Hide the key that was sent: some servers repeat it in what they refuse."""
+        if len(secret) >= _SHORTEST_SECRET:
+            self.message = self.message.replace(secret, "[key]")
+            self.args = (self.message,)
+            self.told = self.told.without(secret) if self.told else None
+
+
+class UpstreamRefused(UpstreamError):
+    """A side answered with a 4xx (or 501): the request itself can't be served there. Never fails over."""
+
+    code = "upstream_refused"
+
+    def __init__(self, told: Told, *, side: str, retry_after_s: float | None = None) -> None:
+        super().__init__("4xx", told.message, told, retry_after_s)
+        self.told: Told
+        self.side = side
+
+    @property
+    def too_long(self) -> bool:
+        """The prompt is longer than that side's context."""
+        return self.told.kind == "context"
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        """How long the prompt really is, where the side says so."""
+        return self.told.numbers.get("n_prompt_tokens")
+
+
+class UpstreamFailed(UpstreamError):
+    """A side failed. `started`: after the first delta, so that no other side may answer any more."""
+
+    status = 502
+    code = "upstream_failed"
+
+    def __init__(
+        self,
+        outcome: str,
+        message: str,
+        *,
+        started: bool = False,
+        told: Told | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(outcome, message, told, retry_after_s)
+        self.started = started
