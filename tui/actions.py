@@ -48,7 +48,8 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action(
         "engine.restart", "r", "restart_engine", "Restart",
-        "Restart the engine with the same plan. Asks while a request is running.", "dash", needs_daemon=True,
+        "Plan again with what is free now, and restart the engine. Asks while a request is running.", "dash",
+        needs_daemon=True,
     ),
     Action("engine.log", "l", "engine_log", "Log", "Follow the engine's log.", "dash", needs_daemon=True),
     Action("display.freeze", "space", "freeze", "Freeze", "Freeze the display, or let it go on.", "dash"),

@@ -192,18 +192,14 @@ class ApplianceApp(App[int]):
         self.push_screen(LogScreen(lambda: self._door, self.view, ascii_only=self._ascii_only))
 
     def action_toggle_engine(self) -> None:
-        """Stop the engine, or start it."""
-        shot = self.view.snapshot
-        model = shot.model.ref if shot and shot.model else None
+        """Stop the engine, or start it with what was asked for the last time."""
         if self.view.phase in ("running", "loading"):
             self._after_asking("Stop the engine?", "Stopping the engine", lambda door: door.stop_engine())
-        elif model is not None and self.view.phase == "stopped":
-            self._run("Starting the engine", lambda door: door.load(model))
         else:
             self._run("Starting the engine", lambda door: door.restart_engine())
 
     def action_restart_engine(self) -> None:
-        """Restart the engine with the same plan."""
+        """Plan again with the same wishes, and restart the engine."""
         self._after_asking("Restart the engine?", "Restarting the engine", lambda door: door.restart_engine())
 
     def _after_asking(self, question: str, doing: str, command: Callable[[Door], object]) -> None:

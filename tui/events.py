@@ -48,7 +48,8 @@ def _engine(before: StatusSnapshot, after: StatusSnapshot, now: float) -> Iterat
     if new.state == "ready" and not was_on:
         yield Event(now, f"The engine is ready: {new.model or 'model n/a'}.", "ok")
     elif new.state == "failed":
-        yield Event(now, f"The engine failed: {new.error or 'no reason given'}", "bad")
+        why = " ".join(part for part in (new.error, new.cause) if part)
+        yield Event(now, f"The engine failed: {why or 'no reason given'}", "bad")
     elif new.state in ("starting", "loading") and (old is None or old.state not in ("starting", "loading")):
         yield Event(now, f"The engine is loading {new.model or 'a model'}.")
     elif new.state in ("absent", "stopped"):

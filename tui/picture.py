@@ -36,9 +36,6 @@ class FixedDoor:
     def restart_engine(self) -> None:
         """Nothing to restart."""
 
-    def load(self, ref: str) -> None:
-        """Nothing to load."""
-
 
 def export_svg(
     document: dict[str, Any], path: Path, *, size: tuple[int, int] = (100, 30), now: float

@@ -34,6 +34,7 @@ class EngineRow(Document):
     """One engine child. `gpu_layers` and `ctx` (tokens per request) are read back from the engine.
 
     `state` is absent, starting, loading, ready, busy, stopping or failed; `load_progress` runs from 0 to 1.
+    `error` says what happened, `cause` why, `hint` what to do next.
     """
 
     id: str
@@ -53,6 +54,7 @@ class EngineRow(Document):
     started_at: float | None
     ready_at: float | None
     error: str | None
+    cause: str | None
     hint: str | None
     last_lines: tuple[str, ...]
     load_progress: float | None
@@ -60,7 +62,10 @@ class EngineRow(Document):
 
 @dataclass(frozen=True, slots=True)
 class GpuRow(Document):
-    """One GPU. Degrees Celsius, watts, percent; `age_s` is the age of the sample."""
+    """One GPU. Degrees Celsius, watts, percent; `age_s` is the age of the sample.
+
+    `reasons` say why its clocks are lowered: empty when they are not, None when that can't be read.
+    """
 
     id: str
     name: str | None
@@ -70,7 +75,7 @@ class GpuRow(Document):
     used_by_engine: int | None
     temperature: float | None
     slowdown_at: float | None
-    reasons: tuple[str, ...]
+    reasons: tuple[str, ...] | None
     power: float | None
     power_limit: float | None
     utilisation: float | None

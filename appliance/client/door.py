@@ -202,7 +202,7 @@ class Client:
         self.call("POST", "/api/engine/stop", {}, timeout_s=PROBE_S)
 
     def restart_engine(self, *, timeout_s: float = LOAD_S) -> None:
-        """Stop the engine if it runs, and start it with the same plan."""
+        """Stop the engine if it runs, plan again with the same wishes and what is free now, and start it."""
         self.call("POST", "/api/engine/restart", {}, timeout_s=timeout_s)
 
     def shutdown(self) -> None:

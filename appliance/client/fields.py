@@ -81,6 +81,7 @@ _READERS: Mapping[str, Callable[[object], object]] = {
     "float | None": number,
     "bool | None": flag,
     "tuple[str, ...]": texts,
+    "tuple[str, ...] | None": lambda value: texts(value) if isinstance(value, list) else None,
 }
 
 

@@ -50,6 +50,7 @@ def _engine(**changes: Any) -> dict[str, Any]:
         "restarts": 0,
         "ready_at": NOW - 8_040,
         "error": None,
+        "cause": None,
         "hint": None,
         "last_lines": [],
         "load_progress": None,
@@ -229,7 +230,8 @@ def failed() -> dict[str, Any]:
                 gpu_layers=None,
                 slots_busy=None,
                 tokens_per_second=None,
-                error="llama-server exited with code 1 after 6.2 s: GPU memory is short by 424 MiB",
+                error="The engine ended while loading (exit code 1).",
+                cause="The GPU ran out of memory.",
                 hint="Free GPU memory, or load it with fewer layers: appliance up --gpu-layers 32",
                 last_lines=[
                     "E ggml_cuda: cudaMalloc failed: out of memory",
@@ -270,7 +272,7 @@ def cpu_only() -> dict[str, Any]:
         ],
         "gpus": [],
         "thermal": "unknown",
-        "factor": None,
+        "factor": 1.0,
         "remotes": [],
         "queue": {"waiting": 0, "running": 0, "lanes": {}, "predicted_wait": None},
         "notes": [

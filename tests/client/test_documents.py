@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from appliance.client import EngineRow, PlanDocument, RequestRow, StatusSnapshot
+from appliance.client import EngineRow, GpuRow, PlanDocument, RequestRow, StatusSnapshot
 from appliance.client.library import CatalogRow, EngineList, LogPage, SettingRow
 from tests.client import documents
 
@@ -49,6 +49,25 @@ def test_nothing_known_is_none_never_zero() -> None:
 def test_an_odd_number_is_unknown(odd: Any) -> None:
     engine = EngineRow.parse({"id": "e", "pid": odd, "tokens_per_second": odd})
     assert (engine.pid, engine.tokens_per_second) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [([], ()), (["SwPowerCap", 1], ("SwPowerCap",)), (None, None), ("text", None), ({}, None)],
+)
+def test_reasons_that_cannot_be_read_are_unknown_and_not_none_of_them(
+    sent: Any, read: tuple[str, ...] | None
+) -> None:
+    assert GpuRow.parse({"id": "g", "reasons": sent}).reasons == read
+    assert GpuRow.parse({"id": "g"}).reasons is None
+
+
+def test_what_why_and_what_to_do_of_an_engine_are_three_fields() -> None:
+    engine = StatusSnapshot.parse(documents.failed()).engine
+    assert engine is not None
+    assert engine.error == "The engine ended while loading (exit code 1)."
+    assert engine.cause == "The GPU ran out of memory."
+    assert engine.hint is not None
 
 
 def test_the_engine_of_the_served_model_is_the_main_one() -> None:

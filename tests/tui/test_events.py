@@ -78,7 +78,9 @@ def test_a_failure_is_told_with_its_reason_and_as_bad() -> None:
         StatusSnapshot.parse(documents.loading()), StatusSnapshot.parse(documents.failed()), documents.NOW
     )
     failure = next(event for event in happened if event.tone == "bad")
-    assert failure.text.startswith("The engine failed: llama-server exited with code 1")
+    assert failure.text == (
+        "The engine failed: The engine ended while loading (exit code 1). The GPU ran out of memory."
+    )
 
 
 def test_the_first_snapshot_tells_nothing() -> None:

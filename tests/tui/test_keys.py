@@ -98,13 +98,17 @@ async def test_s_asks_while_a_request_is_running(stub: StubDaemon, paths: Paths)
         assert len(stub.asked("POST", "/api/engine/stop")) == 1
 
 
-async def test_s_starts_a_stopped_engine_with_its_model(stub: StubDaemon, paths: Paths) -> None:
+@pytest.mark.parametrize("engines", [[], [{"id": documents.REF, "model": documents.REF, "state": "absent"}]])
+async def test_s_starts_a_stopped_engine_with_the_same_wishes(
+    stub: StubDaemon, paths: Paths, engines: list[dict[str, str]]
+) -> None:
     quiet(stub)
-    stub.script.status["engines"] = []
+    stub.script.status["engines"] = engines
     async with against(paths) as on:
         assert "s Start" in on.text
         await on.press("s")
-        assert len(stub.asked("POST", f"/api/models/{documents.REF}/load")) == 1
+        assert len(stub.asked("POST", "/api/engine/restart")) == 1
+        assert stub.asked("POST", f"/api/models/{documents.REF}/load") == []
 
 
 async def test_s_tries_a_failed_engine_again(stub: StubDaemon, paths: Paths) -> None:

@@ -85,28 +85,30 @@ def test_stopped_says_which_key_starts_it() -> None:
 
 def test_failed_says_what_why_and_what_to_do() -> None:
     shown = text(engine_panel(view(documents.failed()), 96, compact=False))
-    assert "What     llama-server exited with code 1 after 6.2 s\n" in shown
-    assert "Why      GPU memory is short by 424 MiB" in shown
+    assert "What     The engine ended while loading (exit code 1).\n" in shown
+    assert "Why      The GPU ran out of memory." in shown
     assert "Do       Free GPU memory" in shown
     assert "E ggml_cuda: cudaMalloc failed" in shown
     assert "Requests still go to the remote." in shown
 
 
-def test_failed_with_two_sentences_is_split_too() -> None:
+@pytest.mark.parametrize("what", ["Two parts: a colon between.", "Two sentences. In one text."])
+def test_what_happened_is_not_cut_at_its_punctuation(what: str) -> None:
     document = documents.failed()
-    document["engines"][0]["error"] = "The engine ended while loading. Exit code 1 after 6.2 s."
+    document["engines"][0] |= {"error": what, "cause": None}
     shown = text(engine_panel(view(document), 96, compact=False))
-    assert "What     The engine ended while loading.\nWhy      Exit code 1 after 6.2 s." in shown
+    assert f"What     {what}\n" in shown
+    assert "Why" not in shown
 
 
 def test_failed_without_a_remote_does_not_promise_one() -> None:
     document = documents.failed() | {"remotes": []}
-    document["engines"][0] |= {"error": None, "hint": None, "last_lines": []}
+    document["engines"][0] |= {"error": None, "cause": None, "hint": None, "last_lines": []}
     shown = text(engine_panel(view(document), 96, compact=False))
     assert "Requests are refused until it runs." in shown
     assert "What     The engine ended without a reason." in shown
     assert "Why" not in shown
-    assert "Do       r  try the same plan again" in shown
+    assert "Do       r  plan again and start" in shown
 
 
 def test_loading_shows_progress_and_last_lines() -> None:
@@ -178,6 +180,18 @@ def test_heat_is_said_in_words_with_the_factor() -> None:
     assert "! throttled · speed ×0.71" in shown
     assert "hw thermal" in shown
     assert "! decode is at 71 % of usual" in shown
+
+
+def test_without_a_heat_state_no_speed_factor_is_claimed() -> None:
+    document = gpu(reasons=None) | {"thermal": "unknown", "factor": 1.0}
+    assert "| heat n/a · every 1 s" in text(gpu_panel(view(document), 96, compact=False))
+    assert "speed" not in text(gpu_panel(view(document), 76, compact=True))
+
+
+@pytest.mark.parametrize("compact", [False, True])
+def test_reasons_that_cannot_be_read_are_na(compact: bool) -> None:
+    assert "throttling n/a" in text(gpu_panel(view(gpu(reasons=None)), 96, compact))
+    assert "throttling" not in text(gpu_panel(view(gpu(reasons=[])), 96, compact))
 
 
 def test_a_stale_sample_keeps_its_value_and_says_its_age() -> None:

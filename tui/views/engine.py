@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import cast
 
 from appliance.client import EngineRow, PlanDocument, StatusSnapshot
@@ -14,9 +13,6 @@ from tui.lines import Line, Span, Tone, joined, joined_within, line, wrap
 from tui.state import View, engine_mark
 from tui.views.route import queue_words, remote_words, today_words
 from tui.words import NA, ago, number, percent
-
-_WHAT_AND_WHY = re.compile(r": |(?<=\.) ")
-"""The daemon gives one text: what happened, then why, as two sentences or after a colon."""
 
 LABEL = 9
 """Columns of a row's label."""
@@ -203,14 +199,13 @@ def _failed(view: View, width: int, compact: bool) -> PanelView:
     assert shot is not None
     engine = shot.engine
     assert engine is not None
-    what, *cause = _WHAT_AND_WHY.split(engine.error or "The engine ended without a reason.", maxsplit=1)
-    rows: list[Line] = _labelled("What", what, width)
-    if cause:
-        rows += _labelled("Why", cause[0], width)
+    rows = _labelled("What", engine.error or "The engine ended without a reason.", width)
+    if engine.cause:
+        rows += _labelled("Why", engine.cause, width)
     if engine.hint:
         rows += _labelled("Do", engine.hint, width)
     keys = line(
-        Span("r", "accent"), "  try the same plan again    ", Span("l", "accent"), "  open the engine log"
+        Span("r", "accent"), "  plan again and start    ", Span("l", "accent"), "  open the engine log"
     )
     rows.append((label("" if engine.hint else "Do"), *keys))
     shown = engine.last_lines[-3 if compact else -6 :]

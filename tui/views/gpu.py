@@ -47,10 +47,11 @@ def spark_width(width: int) -> int:
 
 
 def heat(shot: StatusSnapshot) -> Line:
-    """Heat state, and the measured speed factor when it is known."""
-    state = glyphs.mark(shot.thermal, f"heat {NA}" if shot.thermal in (None, "unknown") else None)
+    """Heat state, and the measured speed factor when it is known; a factor without a state says nothing."""
+    if shot.thermal in (None, "unknown"):
+        return (glyphs.mark(shot.thermal, f"heat {NA}"),)
     factor = () if shot.factor is None else line(f"speed ×{shot.factor:.2f}")
-    return joined([(state,), factor])
+    return joined([(glyphs.mark(shot.thermal),), factor])
 
 
 def _cpu_note(shot: StatusSnapshot) -> str:
@@ -112,11 +113,14 @@ def _long(view: View, gpu: GpuRow, width: int) -> list[Line]:
 
 
 def _threshold(gpu: GpuRow) -> str:
-    slows = f"slows at {_unit(gpu.slowdown_at, '°C')}"
-    return f"{slows} · {_reasons(gpu)}" if gpu.reasons else slows
+    slows, reasons = f"slows at {_unit(gpu.slowdown_at, '°C')}", _reasons(gpu)
+    return f"{slows} · {reasons}" if reasons else slows
 
 
 def _reasons(gpu: GpuRow) -> str:
+    """Why its clocks are lowered; nothing when they are not."""
+    if gpu.reasons is None:
+        return f"throttling {NA}"
     return ", ".join(reason.replace("_", " ") for reason in gpu.reasons)
 
 
@@ -133,8 +137,8 @@ def _short(view: View, gpu: GpuRow, width: int) -> list[Line]:
     columns = max(10, min(60, width - 46))
     trend = Spark(0, 100).draw(view.history.get(f"{gpu.id}.utilisation"), columns)
     facts = f"  {_unit(gpu.power, 'W')}  {_unit(gpu.temperature, '°C')}"
-    why = f"  {_reasons(gpu)}" if gpu.reasons else ""
+    why = Span(f"  {_reasons(gpu)}" if _reasons(gpu) else "", "muted" if gpu.reasons is None else "warn")
     return [
         line(left, _memory_bar(gpu, wide), right),
-        line(f"Util {percent(gpu.utilisation):>5}  ", Span(trend, "accent"), facts, Span(why, "warn")),
+        line(f"Util {percent(gpu.utilisation):>5}  ", Span(trend, "accent"), facts, why),
     ]
