@@ -13,6 +13,7 @@ effect, so a place is always exactly one of: waiting, held, gone.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -27,6 +28,8 @@ LANES: tuple[Lane, ...] = ("interactive", "batch")
 """In the order in which they are served."""
 _WEIGHT = 0.3
 """Of the newest service time in the moving average."""
+_SLOWEST = 0.01
+"""The router's own lower limit of the factor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,7 @@ class QueueSnapshot:
     lanes: Mapping[str, int]
     """Waiting requests by lane."""
     predicted_wait: float | None
-    """Seconds until a new interactive request would get a slot; None when unknown."""
+    """Seconds at usual speed until a new interactive request would get a slot; None when unknown."""
     slots: int
     max_queue: int
 
@@ -90,12 +93,24 @@ class Place:
 
 
 class Admission:
-    """The queue of one engine. `slots` follows the engine (`resize`)."""
+    """The queue of one engine. `slots` follows the engine (`resize`).
 
-    def __init__(self, slots: int, max_queue: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+    `learn_scale` says how fast the machine is now against its usual speed, in (0, 1]. Times are learned, and
+    predictions made, in seconds at usual speed, since the router divides them by the same factor.
+    """
+
+    def __init__(
+        self,
+        slots: int,
+        max_queue: int,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        learn_scale: Callable[[], float] = lambda: 1.0,
+    ) -> None:
         if slots < 1:
             raise ValueError("an engine has at least one slot")
         self.clock = clock
+        self.learn_scale = learn_scale
         self._slots = slots
         self._max_queue = max_queue
         self._running: set[Place] = set()
@@ -131,7 +146,8 @@ class Admission:
         self._fill()
 
     def predicted_wait(self, lane: Lane = "interactive") -> float | None:
-        """Seconds until a new request of `lane` would get its slot; None when nothing was measured yet.
+        """Seconds at usual speed until a new request of `lane` would get its slot; None when nothing was
+        measured yet. Divided by the speed factor of now they are real seconds.
 
         Remaining time of the slot that finishes soonest, plus one mean service time per `slots` requests
         ahead. The mean is exponentially weighted over complete replies.
@@ -144,7 +160,7 @@ class Admission:
             return None
         now = self.clock()
         held = [now - place.granted_at for place in self._running if place.granted_at is not None]
-        soonest = max(self._service_s - max(held), 0.0) if held else 0.0
+        soonest = max(self._service_s - max(held) * self._scale(), 0.0) if held else 0.0
         return soonest + ahead * self._service_s / self._slots
 
     @property
@@ -160,13 +176,16 @@ class Admission:
 
     def _retry_after(self, lane: Lane) -> int:
         wait = self.predicted_wait(lane)
-        return 10 if wait is None else min(120, max(1, -int(-wait // 1)))
+        return 10 if wait is None else math.ceil(min(120.0, max(1.0, wait / self._scale())))
+
+    def _scale(self) -> float:
+        return min(1.0, max(_SLOWEST, self.learn_scale()))
 
     def _leave(self, place: Place) -> None:
         if place in self._running:
             self._running.remove(place)
             if place.completed and place.granted_at is not None:
-                self._learn(self.clock() - place.granted_at)
+                self._learn((self.clock() - place.granted_at) * self._scale())
             self._fill()
         elif place in self._waiting[place.lane]:
             self._waiting[place.lane].remove(place)

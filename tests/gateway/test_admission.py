@@ -161,3 +161,48 @@ def test_a_request_that_was_cut_short_teaches_nothing() -> None:
         clock.now += 0.001
     with queue.enter("interactive"):
         assert queue.snapshot.predicted_wait is None
+
+
+@given(st.floats(0.05, 1.0), st.floats(0.1, 60.0), st.floats(0.0, 0.99), st.integers(0, 5), st.integers(1, 4))
+def test_under_constant_heat_the_prediction_over_the_factor_is_the_real_wait(
+    factor: float, service: float, part: float, ahead: int, slots: int
+) -> None:
+    """`service` are real seconds of one request on the hot machine; the router divides by the factor."""
+    clock = Clock()
+    queue = Admission(slots, 10, clock=clock, learn_scale=lambda: factor)
+    with queue.enter("interactive") as place:
+        clock.now += service
+        place.completed = True
+    for _ in range(slots):
+        queue.enter("interactive")
+    clock.now += service * part
+    for _ in range(ahead):
+        queue.enter("interactive")
+    predicted = queue.predicted_wait()
+    assert predicted is not None
+    real = service * (1 - part) + ahead * service / slots
+    assert predicted / factor == pytest.approx(real, rel=1e-6, abs=1e-6)
+
+
+def test_a_full_queue_of_a_hot_machine_asks_for_real_seconds() -> None:
+    clock = Clock()
+    queue = Admission(1, 1, clock=clock, learn_scale=lambda: 0.5)
+    with queue.enter("interactive") as place:
+        clock.now += 20
+        place.completed = True
+    queue.enter("interactive")
+    queue.enter("interactive")
+    with pytest.raises(Rejected) as refused:
+        queue.enter("interactive")
+    assert refused.value.retry_after_s == 40
+
+
+def test_what_was_learned_hot_is_right_when_it_is_cool_again() -> None:
+    clock, speed = Clock(), [0.5]
+    queue = Admission(1, 10, clock=clock, learn_scale=lambda: speed[0])
+    with queue.enter("interactive") as place:
+        clock.now += 8
+        place.completed = True
+    speed[0] = 1.0
+    with queue.enter("interactive"):
+        assert queue.predicted_wait() == pytest.approx(4.0)
