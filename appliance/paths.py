@@ -12,12 +12,17 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from appliance.errors import UsageError
+
+if TYPE_CHECKING:
+    from platformdirs import PlatformDirs
 
 _SOCKET_PATH_LIMIT = 107
 _APP = "llama-appliance"
@@ -95,8 +100,15 @@ def find() -> Paths:
         Path(dirs.user_data_dir),
         state,
         Path(dirs.user_cache_dir),
-        _runtime(Path(dirs.user_runtime_dir), state),
+        _runtime(_session_folder(dirs, state), state),
     )
+
+
+def _session_folder(dirs: PlatformDirs, state: Path) -> Path:
+    """The system's folder for sockets; on Linux only where a session has one (cron and ssh may not)."""
+    if sys.platform.startswith("linux") and not os.environ.get("XDG_RUNTIME_DIR"):
+        return state / "run"
+    return Path(dirs.user_runtime_dir)
 
 
 def _runtime(wanted: Path, owner: Path) -> Path:

@@ -105,7 +105,7 @@ class Catalog(Frozen):
         return UnknownModel(
             f"There is no model {name!r} in the catalog.",
             cause=f"The nearest names are {', '.join(nearest)}." if nearest else "The catalog is empty.",
-            hint="`appliance models list` shows all of them; `appliance models add` takes others.",
+            hint="`appliance models list` shows all of them; your own models.toml adds others.",
         )
 
 

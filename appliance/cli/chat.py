@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import click
 
 from appliance.cli.output import daemon, remark
-from appliance.errors import EngineUnavailable
+from appliance.errors import ApplianceError, EngineUnavailable, UnknownModel
 from appliance.text import clean
 
 TIMEOUT_S = 600.0
@@ -55,21 +55,26 @@ def _ask(
         connection.request("POST", "/v1/chat/completions", json.dumps(body).encode(), headers)
         response = connection.getresponse()
         if response.status != 200:
-            raise _failed(json.loads(response.read() or b"{}"))
+            raise _failed(json.loads(response.read() or b"{}"), response.status)
         for chunk in _chunks(response):
             if "error" in chunk:
-                raise _failed(chunk)
+                raise _failed(chunk, 502)
             served = chunk.get("appliance") or served
-            for choice in chunk.get("choices", []):
-                piece = clean(str(choice.get("delta", {}).get("content") or ""))
-                text.append(piece)
-                click.echo(piece, nl=False)
+            text += [_shown(choice) for choice in chunk.get("choices", [])]
         click.echo()
+    except BrokenPipeError:
+        raise  # our own output was closed
     except OSError as error:
         raise EngineUnavailable("The connection to the daemon broke.", cause=str(error)) from None
     finally:
         connection.close()
     return "".join(text), served
+
+
+def _shown(choice: dict[str, Any]) -> str:
+    piece = clean(str(choice.get("delta", {}).get("content") or ""))
+    click.echo(piece, nl=False)
+    return piece
 
 
 def _chunks(response: HTTPResponse) -> Iterator[dict[str, Any]]:
@@ -80,9 +85,10 @@ def _chunks(response: HTTPResponse) -> Iterator[dict[str, Any]]:
                 yield found
 
 
-def _failed(document: dict[str, Any]) -> EngineUnavailable:
+def _failed(document: dict[str, Any], status: int) -> ApplianceError:
+    """The gateway's error; an unknown model keeps the exit code of one."""
     error = document.get("error") or {}
-    message = error.get("message") if isinstance(error, dict) else str(error)
-    return EngineUnavailable(
-        "No answer.", cause=clean(str(message)), hint="`appliance status` says how it stands."
-    )
+    message = clean(str(error.get("message") if isinstance(error, dict) else error))
+    if status == 404:
+        return UnknownModel(message, hint="`appliance models list` shows what there is.")
+    return EngineUnavailable("No answer.", cause=message, hint="`appliance status` says how it stands.")

@@ -92,6 +92,11 @@ def env(as_json: bool, shell: str) -> None:
         from appliance import settings
 
         server = settings.load(find_paths().config_file).server
+        if server.port == 0:
+            raise NoDaemon(
+                "No daemon runs, and `server.port` is 0: its address is not known before it starts.",
+                hint="Start it with: appliance up",
+            )
         url = f"http://{server.host}:{server.port}"
         remark(f"No daemon runs now; these lines hold once it serves {url}.")
     values = {

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -81,9 +82,8 @@ def main(arguments: list[str] | None = None) -> None:
     except (KeyboardInterrupt, click.Abort):
         print("Interrupted.", file=sys.stderr)
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(1)
+    except OSError as error:
+        _output_failed(error)
     except Exception as error:
         if debug:
             raise
@@ -94,7 +94,22 @@ def main(arguments: list[str] | None = None) -> None:
         )
         _show(unexpected, as_json="--json" in arguments)
         sys.exit(unexpected.exit_code)
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        _output_failed(error)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _output_failed(error: OSError) -> NoReturn:
+    """Our own stdout is closed (`| head`) or its disk is full: nothing more can be said there."""
+    os.dup2(
+        os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+    )  # so that Python's exit does not fail again
+    if isinstance(error, BrokenPipeError):
+        sys.exit(0)
+    print(f"✖ The output can't be written: {error.strerror or error}", file=sys.stderr)
+    sys.exit(1)
 
 
 def _show(error: ApplianceError, as_json: bool) -> None:
@@ -113,7 +128,10 @@ def _show(error: ApplianceError, as_json: bool) -> None:
     if as_json:
         import json
 
-        print(json.dumps({"error": error.to_json()}))
+        try:
+            print(json.dumps({"error": error.to_json()}), flush=True)
+        except OSError as failed:
+            _output_failed(failed)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -52,8 +53,18 @@ def library() -> Library:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run async work to its end; Ctrl-C cancels it and waits until it has cleaned up."""
-    return asyncio.run(work)
+    """Run async work to its end; Ctrl-C or SIGTERM cancels it and waits until it has cleaned up."""
+
+    async def stoppable() -> T:
+        task = asyncio.current_task()
+        if sys.platform != "win32" and task is not None:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        return await work
+
+    try:
+        return asyncio.run(stoppable())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
 
 
 def emit(document: Mapping[str, Any]) -> None:

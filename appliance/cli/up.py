@@ -57,7 +57,7 @@ def up(
     try:
         run(serve(find_paths(), Options(name, host, port, wishes), reporter))
     except Interrupted:
-        remark("Interrupted. What was downloaded is kept; the same command goes on from there.")
+        remark("Interrupted. The same command goes on; a source that can't resume (wheel) starts over.")
         click_ctx.exit(INTERRUPTED)
     if not as_json:
         remark("Stopped.")

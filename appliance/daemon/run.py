@@ -108,17 +108,25 @@ class _Daemon:
         self._reporter = reporter
         self._rooms = Rooms(paths, library)
         self._stop = asyncio.Event()
+        self._asked_to_stop = False
         self._host = HostSide(self._rooms)
         self._gate: Gate | None = None
         self._record: records.Record | None = None
 
+    def _clean_up_after_a_dead_daemon(self) -> None:
+        """We hold the lock: engines and sockets that are here belong to nobody any more."""
+        end_orphans(self._paths)
+        for pattern in ("engine-*.sock", "measure-*.sock"):
+            for left in self._paths.runtime.glob(pattern):
+                left.unlink(missing_ok=True)
+
     async def run(self, options: Options) -> None:
         runner: web.AppRunner | None = None
         try:
-            await asyncio.to_thread(end_orphans, self._paths)
+            await asyncio.to_thread(self._clean_up_after_a_dead_daemon)
             await self._rooms.start()
             record = records.new_record("http://127.0.0.1")
-            commands = Commands(self._rooms, self._status, self._stop.set)
+            commands = Commands(self._rooms, self._status, self._stop_by_command)
             app = make_app(self._host.ports(), control=routes(commands, record.token))
             self._gate = app[GATE]
             runner = make_runner(app, shutdown_timeout_s=SHUTDOWN_S)
@@ -135,6 +143,10 @@ class _Daemon:
             if self._record is not None:
                 records.remove(self._paths, self._record)
 
+    def _stop_by_command(self) -> None:
+        self._asked_to_stop = True
+        self._stop.set()
+
     async def _until_stopped(self, options: Options) -> None:
         """Bring the model up, then wait. A start that fails ends the daemon with its error."""
         start = asyncio.create_task(self._bring_up(options))
@@ -143,6 +155,8 @@ class _Daemon:
         if not start.done():
             start.cancel()
             await asyncio.gather(start, return_exceptions=True)
+            if self._asked_to_stop:
+                return  # `appliance down`: nobody was interrupted
             raise Interrupted
         try:
             start.result()

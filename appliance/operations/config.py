@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import tomlkit
+from pydantic import ValidationError
 from tomlkit.items import AoT
 
 from appliance import settings
@@ -47,6 +48,10 @@ def add_remote(
             "A key must not stand in the URL: it would be written to disk and to logs.",
             hint="Put it in an environment variable and name that with --api-key-env.",
         )
+    try:
+        settings.RemoteSettings(name=name, url=url, kind=kind, api_key_env=api_key_env, models=models)
+    except ValidationError as error:
+        raise settings.argument_error(error) from None
     document = _read(file)
     remotes = _remotes(document)
     if any(entry.get("name") == name for entry in remotes):
@@ -92,8 +97,8 @@ def _remotes(document: tomlkit.TOMLDocument) -> list[Any]:
 
 
 def _read(file: Path) -> tomlkit.TOMLDocument:
-    settings.load(file, env={})  # a broken file is reported before anything is changed
-    return tomlkit.parse(file.read_text(encoding="utf-8")) if file.exists() else tomlkit.document()
+    """The file's text as a document. A value that can't be used may stand in it: it may be what is mended."""
+    return tomlkit.parse(settings.read_text(file))
 
 
 def _write(file: Path, document: tomlkit.TOMLDocument) -> settings.Settings:

@@ -10,7 +10,7 @@ from typing import Any
 
 from appliance import catalog as catalogs
 from appliance.catalog import Catalog, ModelRef
-from appliance.errors import ModelInUse, ModelMissing
+from appliance.errors import ModelInUse, ModelMissing, UsageError
 from appliance.hardware import Machine
 from appliance.paths import Paths
 from appliance.settings import Settings
@@ -125,9 +125,23 @@ class Library:
 
 
 def file_or_name(text: str) -> Path | None:
-    """A path when the word names an existing GGUF file, else None (then it is a model's name)."""
+    """A path when the word is one of a GGUF file, None when it is a model's name.
+
+    Raises UsageError for a word that looks like a path and is not one of a file.
+    """
+    if not text.strip():
+        raise UsageError("No model was named.", hint="`appliance models list` shows what there is.")
     path = Path(text).expanduser()
-    return path if path.suffix == ".gguf" and path.is_file() else None
+    looks_like_path = path.suffix == ".gguf" or text.startswith(("/", "./", "../", "~")) or path.exists()
+    if not looks_like_path or (not path.exists() and path.suffix != ".gguf" and "/" not in text):
+        return None
+    if not path.exists():
+        raise UsageError(
+            f"There is no file {text}.", hint="Give the path of a .gguf file, or a model's name."
+        )
+    if not path.is_file():
+        raise UsageError(f"{text} is not a file.", hint="Give the path of a .gguf file, or a model's name.")
+    return path
 
 
 def _row(

@@ -19,16 +19,29 @@ _VERSION = 1
 def stored_file(path: Path, file: File) -> StoredFile:
     """What the file system says now of a file whose bytes just matched `file`."""
     stat = path.stat()
-    return StoredFile(path, stat.st_size, file.sha256, file.role, stat.st_mtime_ns, stat.st_ino, stat.st_dev)
+    return StoredFile(
+        path,
+        stat.st_size,
+        file.sha256,
+        file.role,
+        stat.st_mtime_ns,
+        stat.st_ctime_ns,
+        stat.st_ino,
+        stat.st_dev,
+    )
 
 
 def unchanged(file: StoredFile) -> bool:
-    """True when size, modification time and inode are those of the time it was verified."""
+    """True when size, both times and inode are those of the time it was verified.
+
+    The change time is what tells a write whose modification time was set back: nobody can set it.
+    """
     try:
         stat = file.path.stat()
     except OSError:
         return False
-    return (stat.st_size, stat.st_mtime_ns, stat.st_ino) == (file.size, file.mtime_ns, file.inode)
+    now = (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
+    return now == (file.size, file.mtime_ns, file.ctime_ns, file.inode)
 
 
 def write(folder: Path, ref: ModelRef, files: Sequence[StoredFile]) -> Stored:
@@ -49,7 +62,8 @@ def write(folder: Path, ref: ModelRef, files: Sequence[StoredFile]) -> Stored:
             "files": [
                 {
                     "name": file.path.name, "size": file.size, "sha256": file.sha256, "role": file.role,
-                    "mtime_ns": file.mtime_ns, "inode": file.inode, "device": file.device,
+                    "mtime_ns": file.mtime_ns, "ctime_ns": file.ctime_ns,
+                    "inode": file.inode, "device": file.device,
                 }
                 for file in files
             ],
@@ -71,7 +85,7 @@ def read(folder: Path) -> Stored | None:
         files = tuple(
             StoredFile(
                 folder / Path(str(f["name"])).name, int(f["size"]), str(f["sha256"]), f["role"],
-                int(f["mtime_ns"]), int(f["inode"]), int(f["device"]),
+                int(f["mtime_ns"]), int(f["ctime_ns"]), int(f["inode"]), int(f["device"]),
             )
             for f in found["files"]
         )  # fmt: skip

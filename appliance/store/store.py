@@ -125,7 +125,7 @@ class Store:
     def check(self, ref: ModelRef, stop: threads.StopFlag | None = None) -> Stored:
         """What every load asks first: recorded, of the present pin, and unchanged since it was verified.
 
-        When size, modification time or inode changed, the files are hashed again (this blocks: `require`
+        When size, a time or the inode changed, the files are hashed again (this blocks: `require`
         does not). Raises ModelMissing, or NotVerified after it put damaged files aside. Needs no network.
         """
         folder = self._where.folder(ref)

@@ -21,6 +21,7 @@ class StoredFile:
     sha256: str
     role: Role
     mtime_ns: int
+    ctime_ns: int
     inode: int
     device: int
 

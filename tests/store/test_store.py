@@ -94,10 +94,18 @@ class TestVerify:
         assert seen.phases == ["verifying", "done"]
         assert seen[-1].done == len(host.body)
 
-    async def test_damage_that_only_a_hash_can_find(self, store: Store, host: Host) -> None:
+    async def test_damage_with_its_time_set_back_is_found_before_a_load(
+        self, store: Store, host: Host
+    ) -> None:
         ref = at_url(host.url, host.body)
         flip((await store.pull(ref)).main, keep_times=True)
-        store.check(ref)
+        with pytest.raises(NotVerified):
+            store.check(ref)
+        assert store.list() == ()
+
+    async def test_damage_is_put_aside_and_named(self, store: Store, host: Host) -> None:
+        ref = at_url(host.url, host.body)
+        flip((await store.pull(ref)).main, keep_times=False)
         with pytest.raises(NotVerified) as caught:
             await store.verify(ref)
         assert caught.value.exit_code == 4

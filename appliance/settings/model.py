@@ -1,0 +1,155 @@
+"""The sections of `config.toml` as validated, frozen models. Every default of the product stands here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, field_validator
+
+from appliance.units import parse_duration, parse_size, write_duration, write_size
+
+
+def _size(value: object) -> object:
+    return parse_size(value) if isinstance(value, str) else value
+
+
+def _duration(value: object) -> object:
+    return parse_duration(value) if isinstance(value, str) else value
+
+
+def _number_or_auto(value: object) -> object:
+    return int(value) if isinstance(value, str) and value.isdigit() else value
+
+
+Size = Annotated[
+    int, BeforeValidator(_size), Field(ge=0), PlainSerializer(write_size, return_type=str, when_used="json")
+]
+"""Bytes; written as `512MiB`."""
+Duration = Annotated[
+    float,
+    BeforeValidator(_duration),
+    Field(ge=0),
+    PlainSerializer(write_duration, return_type=str, when_used="json"),
+]
+"""Seconds; written as `8s`."""
+AutoOr = Annotated[int | Literal["auto"], BeforeValidator(_number_or_auto)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Server(Section):
+    """The gateway's address."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(8417, ge=0, le=65_535)
+    allowed_hosts: tuple[str, ...] = ()
+
+
+class Goals(Section):
+    """What planner and router judge by."""
+
+    ttft: Duration = 2.0
+    decode: float = Field(15.0, gt=0)
+    itl_p99: Duration = 0.5
+    cost_per_day: float = Field(0.0, ge=0)
+
+
+class Models(Section):
+    """Which model is served."""
+
+    default: str = "auto"
+    preload: tuple[str, ...] = ()
+    keep_alive: Duration = 1_800.0
+
+
+EngineChoice = Literal["auto", "llama-server", "xllamacpp", "llama-cpp-python"]
+
+
+class Engine(Section):
+    """How the engine is started."""
+
+    kind: EngineChoice = "auto"
+    profile: Literal["chat", "docs", "batch"] = "chat"
+    parallel: AutoOr = "auto"
+    ctx: AutoOr = "auto"
+    gpu_layers: AutoOr = "auto"
+    llama_server: str = ""
+    accept_cpu: bool = False
+
+
+class Planning(Section):
+    """Memory that the planner leaves alone, and how far it may shrink the KV cache."""
+
+    reserve: Size = 512 << 20
+    kv_floor: Literal["f16", "q8_0", "q4_0"] = "q8_0"
+
+
+class Routing(Section):
+    """When a request may go to a remote."""
+
+    policy: Literal["local-only", "local-first", "fastest", "remote-only"] = "local-first"
+    max_wait: Duration = 8.0
+    max_queue: int = Field(64, ge=1, le=10_000)
+
+
+class Governor(Section):
+    """The thermal rule."""
+
+    slow: float = Field(0.8, gt=0, le=1)
+    throttle_margin: float = Field(2.0, ge=0)
+    hold: Duration = 5.0
+    dwell: Duration = 60.0
+
+
+class RemoteSettings(Section):
+    """One endpoint that may answer instead of this machine."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")
+    kind: Literal["vllm", "openai"] = "vllm"
+    url: str = Field(pattern=r"^https?://")
+    api_key_env: str = Field("", pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$")
+    models: Mapping[str, str] = Field(default_factory=dict)
+
+
+class Settings(Section):
+    """The whole file."""
+
+    server: Server = Server()
+    goals: Goals = Goals()
+    models: Models = Models()
+    aliases: Mapping[str, str] = Field(default_factory=dict)
+    engine: Engine = Engine()
+    planning: Planning = Planning()
+    routing: Routing = Routing()
+    governor: Governor = Governor()
+    remotes: tuple[RemoteSettings, ...] = ()
+
+    @field_validator("remotes")
+    @classmethod
+    def _names_differ(cls, remotes: tuple[RemoteSettings, ...]) -> tuple[RemoteSettings, ...]:
+        names = [remote.name for remote in remotes]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"two remotes have the name {twice!r}")
+        return remotes
+
+
+def keys() -> tuple[str, ...]:
+    """The names that `config get` and `config set` take."""
+    names: list[str] = []
+    for section, field in Settings.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, Section):
+            names += [f"{section}.{key}" for key in kind.model_fields]
+    return tuple(names)
+
+
+def section(name: str) -> type[Section]:
+    """The model of a section. Raises LookupError for one without keys of its own."""
+    kind = Settings.model_fields[name].annotation
+    if not (isinstance(kind, type) and issubclass(kind, Section)):
+        raise LookupError(f"{name} is not a section with keys")
+    return kind
