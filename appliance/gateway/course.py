@@ -3,6 +3,7 @@ because all of them are read from here. It never holds a prompt or a reply."""
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from typing import Any, Literal
 
 from appliance.gateway.access import Caller
 from appliance.gateway.ports import Outcome, Served
+from appliance.gateway.speeds import Sample
 from appliance.journal import Row
 from appliance.routing import Lane
 from appliance.text import clean_line
@@ -136,10 +138,21 @@ class Course:
 
     def outcome(self, running: int, *, ok: bool) -> Outcome:
         """What the speed baseline learns from it."""
-        first = None
-        if self.first_at is not None and self.upstream_at is not None:
-            first = self.first_at - self.upstream_at
-        return Outcome(self.tokens_in, self.tokens_out, self.tokens_per_second, first, running, ok)
+        return Outcome(self.tokens_in, self.tokens_out, self.tokens_per_second, self.answer_s, running, ok)
+
+    def sample(self) -> Sample:
+        """What predictions for later requests learn from it."""
+        first = self.answer_s
+        n, per_s = (_positive(self.timings, name) for name in ("prompt_n", "prompt_per_second"))
+        prefill = n / per_s if n is not None and per_s is not None else first
+        return Sample(self.tokens_in, prefill, first, self.tokens_out, self.tokens_per_second)
+
+    @property
+    def answer_s(self) -> float | None:
+        """From the request to the answering side to its first delta."""
+        if self.first_at is None or self.upstream_at is None:
+            return None
+        return self.first_at - self.upstream_at
 
     @property
     def tokens_in(self) -> int | None:
@@ -164,9 +177,9 @@ class Course:
     @property
     def tokens_per_second(self) -> float | None:
         """Decode speed: the engine's own figure, else tokens after the first over their time."""
-        own = (self.timings or {}).get("predicted_per_second")
-        if isinstance(own, (int, float)) and own > 0:
-            return float(own)
+        own = _positive(self.timings, "predicted_per_second")
+        if own is not None:
+            return own
         if self.first_at is None or self.last_at is None or (self.tokens_out or 0) < 2:
             return None
         span = self.last_at - self.first_at
@@ -176,6 +189,11 @@ class Course:
 def _count(usage: Mapping[str, Any] | None, name: str) -> int | None:
     value = (usage or {}).get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _positive(timings: Mapping[str, Any] | None, name: str) -> float | None:
+    value = (timings or {}).get(name)
+    return float(value) if isinstance(value, (int, float)) and 0 < value < math.inf else None
 
 
 def _ms(seconds: float | None) -> float | None:

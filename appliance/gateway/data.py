@@ -68,9 +68,10 @@ async def metrics(request: web.Request) -> web.Response:
 
 
 async def models(request: web.Request) -> web.Response:
-    """OpenAI's list."""
+    """OpenAI's list: names that a request may use now, so that a script which takes one gets an answer."""
     caller_of(request)
-    listed = [_model(served.ref) for served in request.app[GATE].local.models()]
+    gate = request.app[GATE]
+    listed = [_model(served.ref) for served in gate.local.models() if gate.answers(served)]
     return web.json_response({"object": "list", "data": listed})
 
 
@@ -181,7 +182,9 @@ async def _body(request: web.Request, gate: Gate) -> bytes:
 
 
 def _not_for_embeddings(gate: Gate, name: str) -> Rejected:
-    able = [served.ref for served in gate.local.models() if "embedding" in served.use]
+    able = [
+        served.ref for served in gate.local.models() if "embedding" in served.use and gate.answers(served)
+    ]
     hint = "These can: " + ", ".join(able) + "." if able else "No installed model is marked for embeddings."
     return Rejected(
         f"{name} is not made for embeddings.", reason="reject.unsupported", http_status=400, hint=hint

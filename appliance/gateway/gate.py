@@ -15,8 +15,9 @@ from appliance.gateway.limits import Limits
 from appliance.gateway.metrics import Metrics
 from appliance.gateway.ports import Ports, Served
 from appliance.gateway.receipts import Receipts
+from appliance.gateway.speeds import Speeds
 from appliance.journal import Row
-from appliance.routing import View
+from appliance.routing import Features, View
 
 log = logging.getLogger("appliance.gateway")
 _UNWRITTEN = 10_000
@@ -33,6 +34,7 @@ class Gate:
         self.limits = limits
         self.metrics = Metrics()
         self.closing = Closing()
+        self.speeds = Speeds()
         self.receipts = Receipts(limits.receipts)
         self._journal = ports.journal
         self._rows: asyncio.Queue[Row] = asyncio.Queue(_UNWRITTEN)
@@ -45,16 +47,27 @@ class Gate:
             raise RuntimeError("the gateway is not running")
         return self._tcp
 
-    def view(self, served: Served) -> View:
-        """The machine now, as the router sees it."""
+    def view(self, served: Served, features: Features) -> View:
+        """The machine now, as the router sees it for this request."""
         settings = self.host.settings()
+        ref, local = served.ref, self.local.view(served)
+        if local is not None:
+            local = self.speeds.local(ref, features, local, self.local.endpoint(served))
         return View(
             policy=settings.routing.policy,
             max_wait_s=settings.routing.max_wait,
             goal_ttft_s=settings.goals.ttft,
-            local=self.local.view(served),
-            remotes=self.remotes.views(served),
+            local=local,
+            remotes=tuple(self.speeds.remote(ref, features, remote) for remote in self.remotes.views(served)),
+            goal_decode_per_s=settings.goals.decode,
         )
+
+    def answers(self, served: Served) -> bool:
+        """Whether a request for this model would find a side, now or once it is up again."""
+        policy, local = self.host.settings().routing.policy, self.local.view(served)
+        if local is not None and local.serves and policy != "remote-only":
+            return True
+        return policy != "local-only" and any(remote.has_model for remote in self.remotes.views(served))
 
     def record(self, row: Row) -> None:
         """Hand a row to the journal; no request waits for the disk."""

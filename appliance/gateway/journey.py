@@ -25,7 +25,7 @@ from appliance.gateway.filter import BadField
 from appliance.gateway.gate import Gate
 from appliance.gateway.ports import RemoteTarget, ReportedOutcome
 from appliance.gateway.pump import Pump, Sink
-from appliance.routing import Decision, Side, View, after_failure, after_wait, decide
+from appliance.routing import Decision, Side, View, after_failure, after_wait, decide, heat
 
 _MAX_MOVES = 8
 """Decisions for one request: local, each of a few remotes, and back."""
@@ -55,7 +55,7 @@ class Journey:
     async def run(self) -> None:
         """Until the reply is complete. Raises Rejected, UpstreamRefused, UpstreamFailed."""
         ask = self._ask
-        decision = decide(ask.features, self._gate.view(ask.served))
+        decision = decide(ask.features, self._gate.view(ask.served, ask.features))
         last: ApplianceError | None = None
         for _ in range(_MAX_MOVES):
             if decision.target == "reject":
@@ -86,7 +86,7 @@ class Journey:
 
     def _left(self) -> View:
         """The machine now, without the sides that have failed for this request."""
-        view = self._gate.view(self._ask.served)
+        view = self._gate.view(self._ask.served, self._ask.features)
         if view.local and "local" in self._failed:
             view = replace(view, local=replace(view.local, state="failed"))
         return replace(view, remotes=tuple(r for r in view.remotes if f"remote {r.name}" not in self._failed))
@@ -143,15 +143,21 @@ class Journey:
                 raise UpstreamFailed("refused", error.message) from None
             finally:
                 place.completed = place.completed or course.delivered
-                done = course.outcome(running, ok=place.completed)
-                gate.local.finished(ask.served, done)
+                self._answered_here(endpoint, running, ok=place.completed)
         return None
+
+    def _answered_here(self, endpoint: Endpoint, running: int, *, ok: bool) -> None:
+        served, course, gate = self._ask.served, self._course, self._gate
+        view = gate.local.view(served) if ok else None
+        if view is not None:
+            gate.speeds.observe_local(served.ref, course.sample(), factor=heat(view), incarnation=endpoint)
+        gate.local.finished(served, course.outcome(running, ok=ok))
 
     async def _wait(self, place: Place, decision: Decision) -> Decision | None:
         limit = self._gate.host.settings().routing.max_wait
         async with self._gate.closing.bounds(waits=True):
             while not await place.wait(max(0.0, limit)):
-                view = self._gate.view(self._ask.served)
+                view = self._gate.view(self._ask.served, self._ask.features)
                 moved = after_wait(self._ask.features, view, place.waited_s)
                 if moved.target != "local":
                     return moved
@@ -200,7 +206,10 @@ class Journey:
             wait = error.retry_after_s
             raise
         finally:
-            target.report("ok" if self._course.delivered else outcome, retry_after_s=wait)
+            outcome = "ok" if self._course.delivered else outcome
+            if outcome == "ok":
+                self._gate.speeds.observe_remote(target.name, self._ask.served.ref, self._course.sample())
+            target.report(outcome, retry_after_s=wait)
 
     def _worded(self, body: dict[str, Any]) -> dict[str, Any]:
         return body if self._ask.kind == "embedding" else asking.as_stream(body)

@@ -59,12 +59,16 @@ class Local(Protocol):
     def resolve(self, name: str | None) -> Served:
         """The model that `name` means (id, id:QUANT, family, alias; None = the served one).
 
+        Called in the event loop with each request: it must not touch the disk.
         Raises appliance.errors.UnknownModel with the nearest names in `hint`.
         """
         ...
 
     def view(self, served: Served) -> LocalView | None:
-        """The router's picture of the local side for this model; None when it can't serve it at all."""
+        """The router's picture of the local side for this model; None when it can't serve it at all.
+
+        The gateway itself fills in what it has measured (`prefill_s`, `decode_s`, `decode_per_s`).
+        """
         ...
 
     def endpoint(self, served: Served) -> Endpoint | None:
@@ -101,7 +105,11 @@ class Local(Protocol):
         ...
 
     def models(self) -> Sequence[Served]:
-        """What `/v1/models` lists, the served one first."""
+        """The models on this disk, the served one first. `/v1/models` lists those of them that a request
+        gets an answer for: the served one, and what a remote would take instead (`Gate.answers`).
+
+        Called in the event loop with each such request, and by `/metrics`: it must not touch the disk.
+        """
         ...
 
 
@@ -140,7 +148,7 @@ class Remotes(Protocol):
     """All remote endpoints."""
 
     def views(self, served: Served) -> tuple[RemoteView, ...]:
-        """The router's picture of each for this model."""
+        """The router's picture of each for this model; the gateway fills in `ttft_s` and `finish_s`."""
         ...
 
     def target(self, name: str) -> RemoteTarget:

@@ -36,6 +36,9 @@ class FakeLocal:
         self.queue = Admission(slots, max_queue)
         self.state = "ready"
         self.thermal: ThermalState = "cool"
+        self.factor = 1.0
+        self.elsewhere: set[str] = set()
+        """Refs that lie here and aren't served."""
         self.ctx: int | None = 4096
         self.codes: tuple[str, ...] = ()
         self.outcomes: list[Outcome] = []
@@ -51,10 +54,12 @@ class FakeLocal:
         raise UnknownModel(f"There is no model {str(name)!r}.", hint="The nearest: tiny, embedder.")
 
     def view(self, served: Served) -> LocalView | None:
+        if served.ref in self.elsewhere:
+            return None
         now = self.queue.snapshot
         return LocalView(
             self.state, now.slots, now.running, now.waiting, now.max_queue, now.predicted_wait,
-            self.ctx, self.thermal, 1.0, serves=True,
+            self.ctx, self.thermal, self.factor, serves=True,
         )  # fmt: skip
 
     def endpoint(self, served: Served) -> Endpoint | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from typing import Any
 
 import pytest
@@ -19,6 +20,43 @@ async def test_models_lists_what_is_served(house: House) -> None:
         assert [model["id"] for model in listed["data"]] == [LOCAL_MODEL, "embedder:F16"]
     async with house.http.get(f"{house.url}/v1/models/tiny") as got:
         assert (await got.json())["id"] == LOCAL_MODEL
+
+
+async def test_models_lists_only_what_a_request_gets_an_answer_for(house: House) -> None:
+    async def listed() -> list[str]:
+        async with house.http.get(f"{house.url}/v1/models") as got:
+            return [model["id"] for model in (await got.json())["data"]]
+
+    house.local.elsewhere = {"embedder:F16"}
+    assert await listed() == [LOCAL_MODEL, "embedder:F16"], "a remote takes it"
+    house.configure(policy="local-only")
+    assert await listed() == [LOCAL_MODEL]
+    house.configure(policy="remote-only")
+    del house.remote.mapping["tiny"]
+    assert await listed() == ["embedder:F16"]
+
+
+async def test_the_handlers_read_no_file(house: House) -> None:
+    """They run in the event loop. Sockets of `/proc` are the kernel's answer about a caller, no disk."""
+    opened: list[str] = []
+    watching = [True]
+
+    def watch(event: str, args: tuple[Any, ...]) -> None:
+        disk = event in ("open", "os.listdir", "os.scandir") and isinstance(args[0], str)
+        if watching and disk and not args[0].startswith("/proc/"):
+            opened.append(args[0])
+
+    sys.addaudithook(watch)  # there is no way to take it off
+    try:
+        for path in ("/v1/models", "/v1/models/tiny", "/metrics", "/health"):
+            async with house.http.get(house.url + path) as got:
+                assert got.status == 200
+        for model in ("tiny", "nope"):
+            async with house.post(model=model) as got:
+                await got.read()
+    finally:
+        watching.clear()
+    assert opened == []
 
 
 async def test_an_unknown_model_is_a_404_with_the_nearest_names(house: House) -> None:

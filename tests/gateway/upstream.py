@@ -29,7 +29,7 @@ CALLS: tuple[dict[str, Any], ...] = (
     {"tool_calls": [{"index": 1, "function": {"arguments": ": 3}"}}]},
 )  # fmt: skip
 USAGE = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
-TIMINGS = {"prompt_n": 7, "prompt_ms": 20.5, "predicted_n": 3, "predicted_per_second": 42.5}
+TIMINGS = {"prompt_n": 7, "prompt_per_second": 350.0, "predicted_n": 3, "predicted_per_second": 42.5}
 
 
 @dataclass
@@ -58,6 +58,7 @@ class Script:
     eol: str = "\n"
     done: bool = True
     content_type: str = "text/event-stream"
+    timings: dict[str, Any] = field(default_factory=lambda: TIMINGS)
     pings: int = 0
     """Comments before the role chunk."""
     flood: int = 0
@@ -182,8 +183,10 @@ class Upstream:
         made += [("flood", chunk(0, {"content": "x" * 60_000}))] * script.flood
         for index in range(script.choices):
             last = index == script.choices - 1
-            made.append(("finish", chunk(index, {}, script.finish, **({"timings": TIMINGS} if last else {}))))
-        made.append(("usage", event({"choices": [], **head, "usage": USAGE, "timings": TIMINGS})))
+            made.append(
+                ("finish", chunk(index, {}, script.finish, **({"timings": script.timings} if last else {})))
+            )
+        made.append(("usage", event({"choices": [], **head, "usage": USAGE, "timings": script.timings})))
         if script.done:
             made.append(("done", "data: [DONE]\n\n"))
         return made
@@ -199,7 +202,7 @@ class Upstream:
             "system_fingerprint": "b1",
             "object": "chat.completion" if chat else "text_completion",
             "usage": USAGE,
-            "timings": TIMINGS,
+            "timings": script.timings,
         }
         return made
 
