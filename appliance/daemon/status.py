@@ -119,7 +119,7 @@ def _absent_engine(serving: ServingSnapshot) -> dict[str, Any]:
         "ready_at", "log_file",
     )  # fmt: skip
     return dict.fromkeys(unknown) | {
-        "id": serving.ref.id,
+        "id": serving.ref.ref,
         "model": serving.ref.ref,
         "kind": build.kind if build else None,
         "build": build.build if build else None,
