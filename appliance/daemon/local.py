@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from appliance.catalog import ModelRef
 from appliance.daemon.serving import Serving, ServingSnapshot
 from appliance.engines import Endpoint
 from appliance.errors import UnknownModel
-from appliance.gateway.admission import Admission
+from appliance.gateway.admission import Admission, QueueSnapshot
 from appliance.gateway.ports import Outcome, Served
 from appliance.monitor import Monitor, power_source, speed_key
 from appliance.operations.models import Library
@@ -48,13 +49,25 @@ class LocalSide:
             self._admission.resize(read_back or planned, max_queue)
         elif snapshot.state not in ("absent", "failed"):
             # another model takes other times: what was learned of the one before predicts nothing
-            self._admission, self._queue_of = Admission(read_back or planned, max_queue), snapshot.ref
+            self._admission, self._queue_of = (
+                Admission(read_back or planned, max_queue, learn_scale=self.heat_factor),
+                snapshot.ref,
+            )
         self._changed.set()
         self._changed = asyncio.Event()
 
-    @property
-    def queue(self) -> Admission | None:
-        return self._admission
+    def heat_factor(self) -> float:
+        """Measured over usual speed while heat slows this machine, else 1."""
+        heat = self._monitor.snapshot
+        return heat.factor if heat.thermal == "throttled" else 1.0
+
+    def queue_snapshot(self) -> QueueSnapshot | None:
+        """The queue as people wait in it: seconds at the speed of now."""
+        if self._admission is None:
+            return None
+        snapshot = self._admission.snapshot
+        usual = snapshot.predicted_wait
+        return replace(snapshot, predicted_wait=None if usual is None else usual / self.heat_factor())
 
     def resolve(self, name: str | None) -> Served:
         current = self._serving.snapshot.ref

@@ -137,6 +137,7 @@ class _Daemon:
             with _stop_signals(self._stop.set):
                 await self._until_stopped(options)
         finally:
+            self._rooms.changes.close()  # who follows events lets go of the gateway
             if runner is not None:
                 await runner.cleanup()
             await self._rooms.stop()
@@ -199,7 +200,7 @@ class _Daemon:
                 record=self._record,
                 serving=rooms.serving.snapshot,
                 monitor=rooms.monitor.snapshot,
-                queue=rooms.local.queue.snapshot if rooms.local.queue is not None else None,
+                queue=rooms.local.queue_snapshot(),
                 remotes=tuple(rooms.remote_rows()),
                 downloads=rooms.downloads.snapshot,
                 today=await rooms.journal.today(),

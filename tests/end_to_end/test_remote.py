@@ -6,6 +6,9 @@ The remote is a server that follows vLLM's wire; it counts what reached it, so "
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -74,8 +77,6 @@ def remote_server() -> FakeVllm:
 
 async def stop_engine(running: Running) -> None:
     """Unload the model through the control plane, as the UI's key does."""
-    import json
-
     record = json.loads((running.home.root / "state" / "daemon.json").read_text())
     headers = {"Authorization": f"Bearer {record['token']}"}
     async with (
@@ -145,9 +146,6 @@ async def test_while_the_engine_loads_the_remote_answers(home: Home, tmp_path: P
     env = {"APPLIANCE_ENGINE__LLAMA_SERVER": str(loading.path)}
     more = ("--engine", "llama-server", *SMALL)
     async with remote_server() as remote, appliance(home, remote, *more, env=env) as running:
-        import os
-        import signal
-
         os.kill(await asyncio.to_thread(running.engine_pid), signal.SIGKILL)
         await wait(running, lambda status: status["engines"][0]["state"] == "loading")
         status, headers, _ = await ask(running)
@@ -187,6 +185,44 @@ async def test_a_critically_hot_gpu_sends_requests_away_and_local_ones_get_503(
         await wait(running, lambda s: s["thermal"] == "cool")
         status, headers, _ = await ask(running)
         assert (status, headers["X-Appliance-Route"]) == (200, "local")
+
+
+async def test_a_machine_measurably_slowed_by_heat_gives_way_and_comes_back(
+    home: Home, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Speed decides, the sensor explains: the same heat at usual speed changes nothing."""
+    library = nvml_stub.build(tmp_path_factory.getbasetemp())
+    state = tmp_path / "gpu"
+    nvml_stub.write_state(state, temp=60, t_slowdown=94)
+    words = ("a",) * 10
+    fast, slow = Script(tokens=words, token_s=0.01), Script(tokens=words, token_s=0.25)
+    engine = install(tmp_path / "engine", NOT_MEASURED, fast, slow)
+    seen = nvml_stub.environment(library, state) | {"APPLIANCE_ENGINE__LLAMA_SERVER": str(engine.path)}
+    env = {key: seen[key] for key in seen if key.startswith(("APPLIANCE_E", "LD_LIBRARY", "FAKE_NVML"))}
+    more = ("--engine", "llama-server", *SMALL)
+    async with remote_server() as remote, appliance(home, remote, *more, env=env) as running:
+        for _ in range(6):
+            assert (await ask(running, max_tokens=10))[0] == 200
+        nvml_stub.write_state(state, temp=93, t_slowdown=94, reasons=0x20)
+        await wait(running, lambda s: s["thermal"] == "warm")
+        _, headers, _ = await ask(running, max_tokens=10)
+        assert headers["X-Appliance-Route"] == "local", "hot at usual speed stays here"
+        os.kill(await asyncio.to_thread(running.engine_pid), signal.SIGKILL)
+        await wait(
+            running, lambda s: s["engines"][0]["state"] == "ready" and s["engines"][0]["restarts"] == 1
+        )
+        for _ in range(3):
+            await ask(running, route="local", max_tokens=10)
+        found = await wait(running, lambda s: s["thermal"] == "throttled")
+        assert found["factor"] < 0.5
+        _, headers, body = await ask(running, route="local", max_tokens=10)
+        assert body["appliance"]["degraded"] == ["cpu_fallback", "throttled"]
+        left = len(remote.generations)
+        status, headers, _ = await ask(running, max_tokens=10)
+        assert (status, headers["X-Appliance-Reason"]) == (200, "remote.thermal")
+        assert len(remote.generations) == left + 1
+        nvml_stub.write_state(state, temp=60, t_slowdown=94)
+        await wait(running, lambda s: s["thermal"] == "cool")
 
 
 async def test_a_remote_that_is_down_too_ends_in_one_truthful_error(home: Home) -> None:
