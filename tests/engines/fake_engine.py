@@ -279,7 +279,7 @@ async def _answer(state: _State, chat: bool, body: dict[str, Any], out: _Writer)
             {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
         )
         kind = "chat.completion" if chat else "text_completion"
-        await out.json(_document(state, kind, whole | {"finish_reason": ended}) | _usage(len(tokens)))
+        await out.json(_document(state, kind, whole | {"finish_reason": ended}) | _usage(len(tokens), state.script.token_s))
         return
     kind = "chat.completion.chunk" if chat else "text_completion"
     await out.begin_stream()
@@ -290,7 +290,7 @@ async def _answer(state: _State, chat: bool, body: dict[str, Any], out: _Writer)
         await out.event(json.dumps(_document(state, kind, part | {"finish_reason": None})))
         await asyncio.sleep(script.token_s)
     last: dict[str, Any] = {"delta": {}} if chat else {"text": ""}
-    await out.event(json.dumps(_document(state, kind, last | {"finish_reason": ended}) | _usage(len(tokens))))
+    await out.event(json.dumps(_document(state, kind, last | {"finish_reason": ended}) | _usage(len(tokens), state.script.token_s)))
     await out.event("[DONE]")
     await out.end_stream()
 
@@ -320,15 +320,16 @@ def _document(state: _State, kind: str, choice: dict[str, Any]) -> dict[str, Any
     }
 
 
-def _usage(completion: int) -> dict[str, Any]:
+def _usage(completion: int, token_s: float) -> dict[str, Any]:
     usage = {"prompt_tokens": 5, "completion_tokens": completion, "total_tokens": 5 + completion}
+    predicted_ms = 1000.0 * token_s * completion or 20.0
     timings = {
         "cache_n": 0,
         "prompt_n": 5,
         "prompt_ms": 10.0,
         "prompt_per_second": 500.0,
         "predicted_n": completion,
-        "predicted_ms": 20.0,
-        "predicted_per_second": 50.0 * completion,
+        "predicted_ms": predicted_ms,
+        "predicted_per_second": 1000.0 * completion / predicted_ms,
     }
     return {"usage": usage, "timings": timings}
