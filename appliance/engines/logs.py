@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
+from appliance.engines.request_text import RequestText
 from appliance.engines.values import LogLine
 from appliance.paths import Paths
 from appliance.text import clean_line
@@ -129,6 +130,7 @@ class LogPump(threading.Thread):
         self._file = file
         self._on_line = on_line
         self._secret = secret
+        self._request_text = RequestText()
         self._second = 0
         self._in_second = 0
         self._left_out = 0
@@ -158,8 +160,10 @@ class LogPump(threading.Thread):
         self._in_second += 1
         if self._in_second > FLOOD_LINES_PER_S:
             self._left_out += 1
+            self._request_text.lost()
             return
-        line = clean_line(raw[:_LINE_LIMIT].decode("utf-8", errors="replace"))
+        cleaned = clean_line(raw[:_LINE_LIMIT].decode("utf-8", errors="replace"))
+        line = self._request_text.without(cleaned) if cleaned else None
         if not line:
             return
         line = _KEY_LINE.sub(r"\1[hidden]", line)

@@ -279,7 +279,10 @@ async def _answer(state: _State, chat: bool, body: dict[str, Any], out: _Writer)
             {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
         )
         kind = "chat.completion" if chat else "text_completion"
-        await out.json(_document(state, kind, whole | {"finish_reason": ended}) | _usage(len(tokens), state.script.token_s))
+        await out.json(
+            _document(state, kind, whole | {"finish_reason": ended})
+            | _usage(len(tokens), state.script.token_s)
+        )
         return
     kind = "chat.completion.chunk" if chat else "text_completion"
     await out.begin_stream()
@@ -290,7 +293,12 @@ async def _answer(state: _State, chat: bool, body: dict[str, Any], out: _Writer)
         await out.event(json.dumps(_document(state, kind, part | {"finish_reason": None})))
         await asyncio.sleep(script.token_s)
     last: dict[str, Any] = {"delta": {}} if chat else {"text": ""}
-    await out.event(json.dumps(_document(state, kind, last | {"finish_reason": ended}) | _usage(len(tokens), state.script.token_s)))
+    await out.event(
+        json.dumps(
+            _document(state, kind, last | {"finish_reason": ended})
+            | _usage(len(tokens), state.script.token_s)
+        )
+    )
     await out.event("[DONE]")
     await out.end_stream()
 
