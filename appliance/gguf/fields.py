@@ -32,6 +32,12 @@ class Fields:
 
     def required(self, key: str, low: int, high: int) -> int:
         """A whole number in `low..high`."""
+        if not isinstance(self._arch, str) or not self._arch:
+            raise GgufError(
+                "The file describes no language model.",
+                cause="its header names no architecture (general.architecture)",
+                hint="Check that it is a model file, or fetch it again.",
+            )
         if not self.has(key):
             raise GgufError(
                 "The file describes no language model.",

@@ -73,7 +73,7 @@ def _read(source: Source) -> Header:
         raise GgufError(
             "The GGUF file is shorter than its own table says.",
             cause=f"tensors end at byte {data_offset + end}, the file has {source.size}",
-            hint="The download is incomplete or damaged: pull the model again.",
+            hint="The file is incomplete or damaged: check it, or fetch it again.",
         )
     return Header(version, metadata, tensors, data_offset, source.size)
 
@@ -83,22 +83,20 @@ def bad(why: str) -> GgufError:
     return GgufError(
         "The GGUF header can't be used.",
         cause=clean_line(why, 300),
-        hint="The file is damaged or not a model: pull it again, or take it from another source.",
+        hint="The file is damaged or not a model: check it, or fetch it again, if need be from another source.",
     )
 
 
 def _version(cursor: Cursor) -> int:
     left = cursor.remaining
-    magic = cursor.take(4) if left is None or left >= 4 else b""
+    if left is not None and left < len(MAGIC):
+        raise _not_gguf(f"it has only {left} byte{'s' * (left != 1)}" if left else "it is empty")
+    magic = cursor.take(len(MAGIC))
     if magic == b"FUGG":
         raise _big_endian()
     if magic != MAGIC:
-        start = clean_line(magic.decode("latin-1"))
-        raise GgufError(
-            "This is not a GGUF file.",
-            cause=f"it starts with {start!r} instead of 'GGUF'" if magic else "it is empty",
-            hint="A web page or another format was saved in its place: pull the model again.",
-        )
+        start = repr(magic.decode()) if magic.isascii() and magic.decode().isprintable() else magic.hex(" ")
+        raise _not_gguf(f"it starts with {start} instead of 'GGUF' ({MAGIC.hex(' ')})")
     version = cursor.u32()
     if version in (2, 3):
         return version
@@ -114,6 +112,14 @@ def _version(cursor: Cursor) -> int:
         f"This GGUF file has the unknown version {version}.",
         cause="versions 2 and 3 are known",
         hint="Take a conversion of the model for a current llama.cpp, or update the appliance.",
+    )
+
+
+def _not_gguf(why: str) -> GgufError:
+    return GgufError(
+        "This is not a GGUF file.",
+        cause=why,
+        hint="A web page or another format may have been saved in its place: check the file, or fetch it again.",
     )
 
 

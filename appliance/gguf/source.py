@@ -156,5 +156,5 @@ class Cursor:
         return GgufError(
             "The GGUF header is cut off.",
             cause=f"{wanted} more bytes should follow byte {self.position}, and the file ends before.",
-            hint="The download is incomplete or damaged: pull the model again.",
+            hint="The file is incomplete or damaged: check it, or fetch it again.",
         )

@@ -134,6 +134,42 @@ def test_a_text_too_long_to_matter_is_passed_over() -> None:
     assert metadata["a"] == 0.5
 
 
+@pytest.mark.parametrize(
+    ("raw", "cause"),
+    [
+        (b"", "it is empty"),
+        (b"G", "it has only 1 byte"),
+        (b"GGU", "it has only 3 bytes"),
+        (b"\x8215\x00rest", "it starts with 82 31 35 00 instead of 'GGUF' (47 47 55 46)"),
+        (b"<!DOCTYPE", "it starts with '<!DO' instead of 'GGUF' (47 47 55 46)"),
+    ],
+)
+def test_the_start_of_the_file_is_told_as_it_is(raw: bytes, cause: str) -> None:
+    with pytest.raises(GgufError) as caught:
+        read_header_bytes(raw, len(raw))
+
+    assert caught.value.cause == cause
+
+
+@pytest.mark.parametrize("entries", [[], [entry("general.architecture", U32, 5)]])
+def test_a_header_without_an_architecture_says_so(entries: list[bytes]) -> None:
+    raw = gguf(entries)
+
+    with pytest.raises(GgufError) as caught:
+        shape_of(read_header_bytes(raw, len(raw)))
+
+    assert caught.value.cause == "its header names no architecture (general.architecture)"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_hint_takes_the_file_for_one_that_was_pulled(name: str) -> None:
+    with pytest.raises(GgufError) as caught:
+        read_header_bytes(CASES[name][0], len(CASES[name][0]))
+
+    assert "pull" not in (caught.value.hint or "")
+    assert "download" not in (caught.value.hint or "")
+
+
 @settings(max_examples=300, deadline=500)
 @given(st.binary(max_size=400))
 @example(b"")
