@@ -11,9 +11,9 @@ import click
 from appliance.cli.output import daemon, daemon_or_none, emit, find_paths, json_option, remark, say
 from appliance.cli.status_text import status_lines
 from appliance.client import Client
-from appliance.client.process import is_same
 from appliance.client.record import read as read_record
 from appliance.errors import ApplianceError, NoDaemon
+from appliance.processes import is_same
 
 STOP_LIMIT_S = 30.0
 NO_DAEMON_STATUS: dict[str, Any] = {

@@ -54,7 +54,7 @@ class Client:
             raise NoDaemon(
                 "Another program answers where the daemon should be.",
                 cause=f"{client.url} is served by process {pid}, daemon.json names {client.pid}.",
-                hint="Restart the daemon: appliance down, then appliance up",
+                hint=record.UNCLEAR_HINT,
             )
         return client
 

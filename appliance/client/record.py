@@ -12,6 +12,8 @@ from appliance.client.fields import mapping, number, text, whole
 from appliance.errors import NoDaemon
 
 START_HINT = "Start it with: appliance up"
+UNCLEAR_HINT = "Start it: `appliance up`; if that says a daemon runs already, end the process it names."
+"""For a `daemon.json` that leads nowhere: `appliance down` would follow it to the same place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ def _parse(file: Path) -> Record:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not JSON"
         raise NoDaemon(
-            "The daemon can't be found.", cause=f"{file} can't be read: {reason}.", hint=START_HINT
+            "The daemon can't be found.", cause=f"{file} can't be read: {reason}.", hint=UNCLEAR_HINT
         ) from None
     pid, url, token = whole(document.get("pid")), text(document.get("url")), document.get("token")
     if (
@@ -62,7 +64,7 @@ def _parse(file: Path) -> Record:
         raise NoDaemon(
             "The daemon can't be found.",
             cause=f"{file} lacks a usable pid, url or token.",
-            hint="Restart the daemon: appliance down, then appliance up",
+            hint=UNCLEAR_HINT,
         )
     return Record(
         pid=pid,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from appliance.client.fields import mapping, text
+from appliance.client.record import UNCLEAR_HINT
 from appliance.errors import ApplianceError, EngineFailed, NoDaemon, Rejected
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Transport:
             raise NoDaemon(
                 "The appliance daemon does not answer.",
                 cause=f"{self.url}: {_why(error)}.",
-                hint="See whether it runs with: appliance status. Start it with: appliance up",
+                hint=UNCLEAR_HINT,
             ) from None
         finally:
             connection.close()
@@ -93,7 +94,7 @@ class Transport:
         return NoDaemon(
             "The appliance daemon does not answer.",
             cause=f"{self.url} was silent for {timeout_s:g} s.",
-            hint="It may be busy or stopped. See its log with: appliance logs",
+            hint="It may be busy: try again. If it stays silent, end its process, then start it: `appliance up`.",
         )
 
 
@@ -115,7 +116,7 @@ def _judge(status: int, raw: bytes, url: str) -> dict[str, Any]:
         raise NoDaemon(
             "The daemon refuses this client.",
             cause=f"The program at {url} does not accept the token of daemon.json.",
-            hint="Restart the daemon: appliance down, then appliance up",
+            hint=UNCLEAR_HINT,
         )
     error = mapping(mapping(document).get("error"))
     if error:
@@ -123,7 +124,7 @@ def _judge(status: int, raw: bytes, url: str) -> dict[str, Any]:
     raise NoDaemon(
         "Another program answers where the daemon should be.",
         cause=f"{url} answered with status {status} and no control-plane document.",
-        hint="Restart the daemon: appliance down, then appliance up",
+        hint=UNCLEAR_HINT,
     )
 
 

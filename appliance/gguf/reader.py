@@ -83,7 +83,7 @@ def bad(why: str) -> GgufError:
     return GgufError(
         "The GGUF header can't be used.",
         cause=clean_line(why, 300),
-        hint="The file is damaged or not a model: check it, or fetch it again, if need be from another source.",
+        hint="The file is damaged or not a model: fetch it again, or take it from another source.",
     )
 
 
@@ -119,7 +119,7 @@ def _not_gguf(why: str) -> GgufError:
     return GgufError(
         "This is not a GGUF file.",
         cause=why,
-        hint="A web page or another format may have been saved in its place: check the file, or fetch it again.",
+        hint="Another format or a web page was saved in its place: check the file, or fetch it again.",
     )
 
 

@@ -85,5 +85,5 @@ def _bad(why: str) -> GgufError:
     return GgufError(
         "The tensor table of the GGUF header can't be used.",
         cause=clean_line(why, 300),
-        hint="The file is damaged or not a model: check it, or fetch it again, if need be from another source.",
+        hint="The file is damaged or not a model: fetch it again, or take it from another source.",
     )

@@ -122,6 +122,45 @@ def test_a_broken_file_is_reported_not_raised_through(paths: Paths, content: str
     assert str(paths.daemon_file) in str(caught.value)
 
 
+def _circles(hint: str | None) -> bool:
+    """True when the hint names a command that follows the same `daemon.json` to the same failure."""
+    return any(f"appliance {word}" in (hint or "") for word in ("down", "status", "logs"))
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"pid": 1}', '{"pid": 1, "url": "file:///x", "token": "t"}'])
+def test_a_broken_file_has_a_hint_that_leads_on(paths: Paths, content: str) -> None:
+    paths.make().daemon_file.write_text(content, encoding="utf-8")
+    with pytest.raises(NoDaemon) as caught:
+        Client.connect(paths)
+    assert caught.value.hint == record.UNCLEAR_HINT
+    assert "`appliance up`" in record.UNCLEAR_HINT
+    assert not _circles(caught.value.hint)
+
+
+def test_a_stranger_a_closed_port_and_silence_have_hints_that_lead_on(stub: StubDaemon, paths: Paths) -> None:
+    hints = []
+    for status, body in ((200, b"<html>"), (401, b"{}"), (404, b"nothing here")):
+        stub.script.answers["GET", "/api/status"] = (status, body)
+        with pytest.raises(NoDaemon) as caught:
+            Client.connect(paths)
+        hints.append(caught.value.hint)
+    del stub.script.answers["GET", "/api/status"]
+    stub.script.status["daemon"]["pid"] = 1
+    with pytest.raises(NoDaemon) as caught:
+        Client.connect(paths)
+    hints.append(caught.value.hint)
+    stub.script.held.clear()
+    with pytest.raises(NoDaemon) as caught:
+        Client.connect(paths, timeout_s=0.2)
+    hints.append(caught.value.hint)
+    stub.stop()
+    with pytest.raises(NoDaemon) as caught:
+        Client.connect(paths)
+    hints.append(caught.value.hint)
+    assert len(hints) == 6
+    assert all("appliance up" in (hint or "") and not _circles(hint) for hint in hints)
+
+
 def test_another_version_is_told(stub: StubDaemon, paths: Paths) -> None:
     stub.write_record(version="99.0")
     assert Client.connect(paths).version_mismatch == "99.0"
