@@ -46,3 +46,9 @@ def test_nothing_is_left_open_and_no_registry_is_named() -> None:
         f"{file}: {mark}" for file in SOURCES for mark in marks if mark in file.read_text(encoding="utf-8")
     ]
     assert found == []
+
+
+def test_no_wait_can_swallow_a_cancel() -> None:
+    """Before Python 3.12 `asyncio.wait_for` loses a cancel that meets its result; `timeout` keeps it."""
+    found = [str(file) for file in SOURCES if "wait_for(" in file.read_text(encoding="utf-8")]
+    assert found == []

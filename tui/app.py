@@ -88,7 +88,8 @@ class ApplianceApp(App[int]):
                 await self.poll_once()
             self._wake.clear()
             try:
-                await asyncio.wait_for(self._wake.wait(), self._interval_s)
+                async with asyncio.timeout(self._interval_s):
+                    await self._wake.wait()
             except TimeoutError:
                 continue
 

@@ -48,7 +48,8 @@ async def detect_safely(
     except OSError as error:
         return await _without_driver(f"The GPU could not be looked at: {error.strerror}.")
     try:
-        out, _ = await asyncio.wait_for(child.communicate(), timeout_s)
+        async with asyncio.timeout(timeout_s):
+            out, _ = await child.communicate()
     except TimeoutError:
         return await _without_driver(f"The GPU driver gave no answer within {timeout_s:g} s.")
     finally:
@@ -87,7 +88,8 @@ async def _end(child: Process) -> None:
         with contextlib.suppress(ProcessLookupError):
             child.kill()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(child.wait(), 1.0)
+            async with asyncio.timeout(1.0):
+                await child.wait()
 
 
 def _parse(out: bytes) -> Machine | None:

@@ -47,7 +47,8 @@ class SensorChild:
         """The next line, or None after `timeout_s`. Raises ChildEnded."""
         assert self._process.stdout is not None
         try:
-            line = await asyncio.wait_for(self._process.stdout.readline(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                line = await self._process.stdout.readline()
         except TimeoutError:
             return None
         except ValueError:  # longer than the limit: garbage of a native library
@@ -83,7 +84,8 @@ class SensorChild:
 
     async def _gone(self, timeout_s: float) -> bool:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._process.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._process.wait()
         return self._process.returncode is not None
 
     async def _drain_errors(self) -> None:

@@ -171,7 +171,8 @@ class Remote:
             gap = min(GAP_S, wait)
             await asyncio.sleep(gap)
             try:
-                await asyncio.wait_for(self._wake.wait(), wait - gap)
+                async with asyncio.timeout(wait - gap):
+                    await self._wake.wait()
             except TimeoutError:
                 continue
 

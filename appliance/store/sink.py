@@ -55,7 +55,8 @@ class Sink:
             await asyncio.to_thread(self._begin)
             while self._pending or not self._closing:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), _BATCH_S)
+                    async with asyncio.timeout(_BATCH_S):
+                        await self._wake.wait()
                 batch, self._pending, self._waiting = self._pending, [], 0
                 if not self._closing:
                     self._wake.clear()

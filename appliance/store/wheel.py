@@ -214,7 +214,8 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             else:
                 process.kill()
         try:
-            await asyncio.wait_for(process.wait(), _END_S)
+            async with asyncio.timeout(_END_S):
+                await process.wait()
         except TimeoutError:
             continue
         return
