@@ -130,12 +130,14 @@ class Home:
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
             try:
-                process.wait(30)
+                process.wait(15)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            assert process.stdout is not None
-            process.stdout.close()
+                raise AssertionError("it did not stop within 15 s of Ctrl-C") from None
+            finally:
+                assert process.stdout is not None
+                process.stdout.close()
 
     def catalog(self, text: str) -> None:
         """The user's own models.toml."""
