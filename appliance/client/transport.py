@@ -94,7 +94,7 @@ class Transport:
         return NoDaemon(
             "The appliance daemon does not answer.",
             cause=f"{self.url} was silent for {timeout_s:g} s.",
-            hint="It may be busy: try again. If it stays silent, end its process, then start it: `appliance up`.",
+            hint="It may be busy: try again. If it stays silent, end its process, then: `appliance up`.",
         )
 
 
