@@ -10,6 +10,7 @@ from typing import Any, NoReturn, cast
 from appliance.errors import Rejected
 from appliance.gateway import filter as fields
 from appliance.gateway.access import Caller
+from appliance.gateway.badfield import BadField
 from appliance.gateway.ports import Served
 from appliance.routing import Features, Kind, Lane, Wish
 
@@ -33,6 +34,8 @@ class Ask:
     """The client asked for the usage chunk at the end of its stream."""
     choices: int
     """How many choices must finish."""
+    n: int = 1
+    """Choices of each prompt."""
 
 
 def parse(raw: bytes) -> dict[str, Any]:
@@ -51,7 +54,7 @@ def model_name(body: Mapping[str, Any]) -> str | None:
     """The `model` of the body; None when absent. Raises Rejected (400)."""
     name = body.get("model")
     if name is not None and not isinstance(name, str):
-        raise fields.BadField("`model` must be a string.", "model")
+        raise BadField("`model` must be a string.", "model")
     return name or None
 
 
@@ -59,7 +62,7 @@ def understand(
     path: str, kind: Kind, body: Mapping[str, Any], served: Served, caller: Caller, *, wish: Wish, lane: Lane
 ) -> Ask:
     """Everything that is known before routing. Raises Rejected for what nobody can answer."""
-    clean = fields.common(body, kind)
+    clean = fields.common(body, kind, served.use)
     options = clean.get("stream_options")
     features = Features(
         model=served.id,
@@ -79,6 +82,7 @@ def understand(
         body=clean,
         stream=kind != "embedding" and clean.get("stream") is True,
         wants_usage=isinstance(options, Mapping) and options.get("include_usage") is True,
+        n=clean.get("n") or 1,
         choices=(clean.get("n") or 1) * (_prompts(clean) if kind == "completion" else 1),
     )
 
@@ -107,26 +111,33 @@ def lane_of(header: str | None, batch_path: bool) -> Lane:
 
 
 def estimate_tokens(body: Mapping[str, Any]) -> int | None:
-    """A careful estimate of the prompt: exact for token ids, else from the bytes of its text.
+    """A careful estimate of the prompt, the longest of several: exact for token ids, else from the bytes of
+    its text.
 
     None when there is no text to count. Pictures are not counted.
     """
-    prompt = body.get("prompt", body.get("input"))
-    if isinstance(prompt, list) and prompt and all(isinstance(token, int) for token in prompt):
-        return len(prompt)
-    n_bytes = sum(len(text.encode("utf-8", "replace")) for text in _texts(body))
+    value = body.get("prompt", body.get("input"))
+    if isinstance(value, list) and not all(isinstance(part, int) for part in value):
+        each = [_count([part]) if isinstance(part, str) else _tokens(part) for part in value]
+        return max((count for count in each if count is not None), default=None)
+    return _tokens(value) if isinstance(value, list) else _count(_texts(body))
+
+
+def _tokens(ids: object) -> int | None:
+    return len(ids) if isinstance(ids, list) and ids else None
+
+
+def _count(texts: list[str]) -> int | None:
+    n_bytes = sum(len(text.encode("utf-8", "replace")) for text in texts)
     return -(-n_bytes // _BYTES_PER_TOKEN) if n_bytes else None
 
 
 def _texts(body: Mapping[str, Any]) -> list[str]:
-    texts: list[object] = []
+    texts: list[object] = [body.get("prompt"), body.get("input")]
     for message in body.get("messages") or ():
         content = message.get("content")
         parts = content if isinstance(content, list) else [content]
         texts += [part.get("text") if isinstance(part, Mapping) else part for part in parts]
-    for name in ("prompt", "input"):
-        value = body.get(name)
-        texts += value if isinstance(value, list) else [value]
     return [text for text in texts if isinstance(text, str)]
 
 

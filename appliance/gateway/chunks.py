@@ -50,6 +50,8 @@ def read(raw: bytes) -> Chunk:
         data = json.loads(payload)
     except (ValueError, RecursionError):
         return Chunk(raw, "garbage", payload)
+    if data is None:
+        return Chunk(b"", "quiet")  # llama-server's before each further prompt; clients can't read it
     if not isinstance(data, dict):
         return Chunk(raw, "garbage", payload)
     if data.get("error"):

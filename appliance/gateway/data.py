@@ -216,7 +216,7 @@ def _problem(course: Course, error: Exception, *, begun: bool = False) -> Proble
     nobody = isinstance(error, (Rejected, UnknownModel)) or not expected or course.route == "none"
     if begun and isinstance(error, Stopping):
         return problem
-    if nobody or (isinstance(error, UpstreamRefused) and error.too_long):
+    if nobody or (isinstance(error, UpstreamRefused) and problem.reason.startswith("reject.")):
         course.refused(problem.reason)
     return problem
 

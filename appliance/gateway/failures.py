@@ -4,6 +4,7 @@ cleaned, without keys."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,6 +14,12 @@ from appliance.remotes import FailureKind, normalise_error
 from appliance.text import clean_line
 
 _NUMBERS = ("n_prompt_tokens", "n_ctx")
+_REQUESTS_FAULT = re.compile(
+    r"input is not supported|parse error|parsing failed|json\.exception|\bjinja\b|chat template"
+    r"|^failed to (parse|initialize samplers|tokenize|load image|load audio|decode image)"
+    r"|^unable to generate parser|^unsupported |^invalid (request|argument|image|audio)",
+    re.IGNORECASE,
+)
 _SHORTEST_SECRET = 4
 """Characters; hiding a shorter one would take words apart."""
 
@@ -30,6 +37,15 @@ class Told:
     param: str | None = None
     numbers: Mapping[str, int] = field(default_factory=dict)
     """How long the prompt really is, and what would fit, where the side says so."""
+
+    def judged(self) -> Told:
+        """An engine's error with the status that it should have: llama-server answers 500, too, when it is
+        the request that is at fault."""
+        if self.status < 500 or not (
+            self.type == "invalid_request_error" or _REQUESTS_FAULT.search(self.message)
+        ):
+            return self
+        return replace(self, status=400, kind="bad_request", type="invalid_request_error")
 
     def without(self, secret: str) -> Told:
         """The same with `secret` hidden, wherever the upstream repeats it."""
@@ -124,7 +140,8 @@ class UpstreamRefused(UpstreamError):
 
 
 class UpstreamFailed(UpstreamError):
-    """A side failed. `started`: after the first delta, so that no other side may answer any more."""
+    """A side failed. `started`: after the first delta, so that no other side may answer any more.
+    `answered`: in its own words, so its process lives: of an engine, no reason to send the prompt away."""
 
     status = 502
     code = "upstream_failed"
@@ -135,8 +152,10 @@ class UpstreamFailed(UpstreamError):
         message: str,
         *,
         started: bool = False,
+        answered: bool = False,
         told: Told | None = None,
         retry_after_s: float | None = None,
     ) -> None:
         super().__init__(outcome, message, told, retry_after_s)
         self.started = started
+        self.answered = answered

@@ -7,10 +7,12 @@ remote's own words are the business of appliance.remotes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NoReturn
+from collections.abc import Collection, Mapping
+from typing import Any
 
-from appliance.errors import Rejected
+from appliance.gateway.badfield import refuse as _refuse
+from appliance.gateway.checks import check_fields, check_prompt, check_texts
+from appliance.gateway.messages import check_messages, check_tools
 from appliance.routing import Kind
 
 _NEVER = ("n_keep", "n_discard", "sse_ping_interval", "id_slot", "lora")
@@ -39,26 +41,34 @@ def local_fields(body: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(name for name in LOCAL_FIELDS if body.get(name) is not None)
 
 
-def common(body: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
-    """The body without what no side may get. Raises Rejected (400) for what nobody can answer rightly."""
+def common(body: Mapping[str, Any], kind: Kind, use: Collection[str] = ()) -> dict[str, Any]:
+    """The body without what no side may get; `use` is what the model is for.
+
+    Raises BadField (400) for what nobody can answer rightly.
+    """
     made = {name: value for name, value in body.items() if name not in _NEVER}
+    check_texts(made)
     for name in _GUIDED:
         if made.get(name) is not None:
             _refuse(f"{name} is no longer understood by any engine: the answer would be unconstrained.",
                     name, "Use response_format with a json_schema.")  # fmt: skip
     if kind == "chat":
-        _check_messages(made.get("messages"))
-    elif kind == "completion" and made.get("prompt") is None:
-        _refuse("`prompt` is missing.", "prompt")
-    elif kind == "embedding" and made.get("input") is None and made.get("content") is None:
-        _refuse("`input` is missing.", "input")
-    if made.get("stream") is not None and not isinstance(made["stream"], bool):
-        _refuse("`stream` must be true or false.", "stream")
-    choices = made.get("n")
-    if choices is not None and (isinstance(choices, bool) or not isinstance(choices, int) or choices < 1):
-        _refuse("`n` must be a whole number from 1.", "n")
+        check_messages(made.get("messages"), use)
+        check_tools(made)
+    else:
+        _check_input(made, kind)
+    check_fields(made, kind)
     _fix_response_format(made)
     return made
+
+
+def _check_input(made: Mapping[str, Any], kind: Kind) -> None:
+    name = "prompt" if kind == "completion" else "input"
+    if kind == "embedding" and made.get("input") is None and made.get("content") is not None:
+        name = "content"
+    if made.get(name) is None:
+        _refuse(f"`{name}` is missing.", name)
+    check_prompt(made[name], name)
 
 
 def for_local(body: Mapping[str, Any], kind: Kind, *, model: str, slots: int | None) -> dict[str, Any]:
@@ -127,40 +137,3 @@ def _fix_response_format(made: dict[str, Any]) -> None:
         "type": "json_schema",
         "json_schema": {"name": "schema", "schema": wanted["schema"]},
     }
-
-
-def _check_messages(messages: object) -> None:
-    if not isinstance(messages, list) or not messages:
-        _refuse("`messages` must be a list with at least one message.", "messages")
-    for message in messages:
-        if not isinstance(message, Mapping):
-            _refuse("Each message must be an object.", "messages")
-        if isinstance(message.get("content"), list):
-            for part in message["content"]:
-                _check_part(part)
-    tail = [message.get("role") for message in messages[-2:]]
-    if tail == ["assistant", "assistant"]:
-        _refuse("The last two messages are both from the assistant.", "messages")
-
-
-def _check_part(part: object) -> None:
-    if not isinstance(part, Mapping):
-        _refuse("Each content part must be an object.", "messages")
-    for name in ("image_url", "video_url", "audio_url"):
-        link = part.get(name)
-        url = link.get("url") if isinstance(link, Mapping) else link
-        if url is not None and not str(url).lower().startswith("data:"):
-            _refuse(f"`{name}` must be a data: URL; the appliance fetches nothing from the network.",
-                    "messages")  # fmt: skip
-
-
-def _refuse(message: str, param: str, hint: str | None = None) -> NoReturn:
-    raise BadField(message, param, hint)
-
-
-class BadField(Rejected):
-    """A request field that can't be honoured; `param` names it."""
-
-    def __init__(self, message: str, param: str, hint: str | None = None) -> None:
-        super().__init__(message, reason="reject.unsupported", http_status=400, hint=hint)
-        self.param = param

@@ -19,9 +19,9 @@ from appliance.gateway import filter as fields
 from appliance.gateway import upstream
 from appliance.gateway.admission import Place
 from appliance.gateway.ask import Ask
+from appliance.gateway.badfield import BadField
 from appliance.gateway.course import Course
 from appliance.gateway.failures import UpstreamError, UpstreamFailed, UpstreamRefused
-from appliance.gateway.filter import BadField
 from appliance.gateway.gate import Gate
 from appliance.gateway.ports import RemoteTarget, ReportedOutcome
 from appliance.gateway.pump import Pump, Sink
@@ -64,7 +64,7 @@ class Journey:
                 go = self._locally if decision.target == "local" else self._away
                 moved = await go(decision)
             except UpstreamFailed as failure:
-                if failure.started:
+                if failure.started or self._still_there(decision, failure):
                     raise
                 self._wished_s = (
                     failure.retry_after_s if failure.retry_after_s is not None else self._wished_s
@@ -78,6 +78,14 @@ class Journey:
                 return
             decision = moved
         raise last or Rejected("No side answers.", reason="reject.unavailable", http_status=503)
+
+    def _still_there(self, decision: Decision, failure: UpstreamFailed) -> bool:
+        """An engine that answered, even nonsense, and still is ready: the prompt stays on this machine."""
+        return (
+            decision.target == "local"
+            and failure.answered
+            and self._gate.local.endpoint(self._ask.served) is not None
+        )
 
     def _after(self, decision: Decision, cause: str) -> Decision:
         side: Side = "local" if decision.target == "local" else "remote"
@@ -219,13 +227,17 @@ class Journey:
         self._course.upstream_at = time.perf_counter()
         try:
             async with asyncio.timeout(self._gate.limits.first_token_s) as clock, call as response:
-                pump = Pump(self._sink, self._course, side, self._gate.limits, choices=self._ask.choices)
+                pump = self._pump(side)
                 if self._ask.kind == "embedding":
                     await pump.whole(response)
                 else:
                     await pump.stream(response, clock)
         except TimeoutError:
             raise UpstreamFailed("timeout", "no token came in time") from None
+
+    def _pump(self, side: Side) -> Pump:
+        ask = self._ask
+        return Pump(self._sink, self._course, side, self._gate.limits, choices=ask.choices, n=ask.n)
 
 
 class _CannotTranslate(BadField):

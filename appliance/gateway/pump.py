@@ -16,6 +16,7 @@ from appliance.gateway.course import Course
 from appliance.gateway.failures import UpstreamFailed
 from appliance.gateway.limits import Limits
 from appliance.gateway.relay import Track
+from appliance.gateway.tally import Tally
 from appliance.routing import Side
 
 
@@ -42,12 +43,15 @@ class Sink(Protocol):
 class Pump:
     """Reads one side's answer. Nothing reaches the sink before the side has really begun to answer."""
 
-    def __init__(self, sink: Sink, course: Course, side: Side, limits: Limits, *, choices: int) -> None:
+    def __init__(
+        self, sink: Sink, course: Course, side: Side, limits: Limits, *, choices: int, n: int
+    ) -> None:
         self._sink = sink
         self._course = course
         self._limits = limits
         self._side = side
         self._track = Track(side, choices)
+        self._tally = Tally(choices, n)
         self._splitter = sse.Splitter(limits.event_bytes)
         self._held: list[Chunk] = []
         self._held_bytes = 0
@@ -67,7 +71,9 @@ class Pump:
         Raises UpstreamFailed (`started` says whether a delta was seen) and UpstreamRefused.
         """
         if response.content_type != "text/event-stream":
-            raise UpstreamFailed("5xx", f"it answered {response.content_type} instead of a stream")
+            raise UpstreamFailed(
+                "5xx", f"it answered {response.content_type} instead of a stream", answered=True
+            )
         try:
             while data := await upstream.read(response):
                 if await self._take(data, clock):
@@ -80,7 +86,7 @@ class Pump:
             if failure.outcome not in ("reset", "timeout") or not self._track.complete:
                 raise
         except (sse.EventTooLong, ReplyTooLong) as error:
-            raise UpstreamFailed("5xx", str(error), started=self._track.started) from None
+            raise UpstreamFailed("5xx", str(error), started=self._track.started, answered=True) from None
         await self._sink.end()
 
     async def _take(self, data: bytes, clock: asyncio.Timeout) -> bool:
@@ -89,8 +95,8 @@ class Pump:
         try:
             for raw in self._splitter.feed(data):
                 chunk = chunks.read(raw)
-                if self._side == "remote":
-                    chunk = chunks.with_reasoning_content(chunk)
+                local = self._side == "local"
+                chunk = self._tally.count(chunk) if local else chunks.with_reasoning_content(chunk)
                 self._track.note(chunk)
                 if chunk.data is not None:
                     self._learn(chunk.data)
@@ -109,7 +115,7 @@ class Pump:
     async def _flush(self, clock: asyncio.Timeout) -> None:
         if not self._track.started:
             if self._held_bytes > self._limits.event_bytes:
-                raise UpstreamFailed("5xx", "it sends and sends without saying anything")
+                raise UpstreamFailed("5xx", "it sends and sends without saying anything", answered=True)
             return
         if not self._begun:
             self._begun = True

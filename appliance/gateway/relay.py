@@ -35,10 +35,14 @@ class Track:
         if chunk.kind == "error":
             raise self._error(failures.read(200, chunk.data or {}))
         if chunk.kind == "garbage":
-            raise UpstreamFailed("5xx", "it sent an event that is not JSON", started=self.started)
+            raise UpstreamFailed(
+                "5xx", "it sent an event that is not JSON", started=self.started, answered=True
+            )
         self._done = self._done or chunk.kind == "done"
         if chunk.kind == "done" and not self.complete:
-            raise UpstreamFailed("5xx", "the stream ended without a finish_reason", started=self.started)
+            raise UpstreamFailed(
+                "5xx", "the stream ended without a finish_reason", started=self.started, answered=True
+            )
         self._seen |= chunk.indices
         self._finished |= chunk.finished
         self.started = self.started or chunk.speaks or bool(chunk.finished)
@@ -49,11 +53,16 @@ class Track:
         whole = self._done or len(self._finished) >= self._choices
         return whole and bool(self._finished) and self._seen <= self._finished
 
+    def _broken(self, message: str) -> UpstreamFailed:
+        return UpstreamFailed("5xx", message, started=self.started, answered=True)
+
     def _error(self, told: Told) -> UpstreamError:
+        if self._side == "local" and not self.started:
+            told = told.judged()
         if not self.started and 400 <= told.status < 500 and told.status != 429:
             return UpstreamRefused(told, side=self._side)
         outcome = "4xx" if told.status == 429 else "5xx"
-        return UpstreamFailed(outcome, told.message, started=self.started, told=told)
+        return UpstreamFailed(outcome, told.message, started=self.started, answered=True, told=told)
 
 
 class Relay:
@@ -70,6 +79,8 @@ class Relay:
         self._seen: set[int] = set()
         self._finished: set[int] = set()
         self._parting: Chunk | None = None
+        self._late = b""
+        """The usage that came after it: an engine may give one per choice."""
 
     def feed(self, chunk: Chunk) -> bytes:
         """What goes to the client now."""
@@ -78,9 +89,13 @@ class Relay:
         if chunk.kind == "done":
             return self.end() + chunk.raw
         if chunk.only_usage:
-            return self.end() + (chunk.raw if self._wants_usage else b"")
-        before = self._parting.raw if self._parting else b""
-        self._parting = None
+            usage = chunk.raw if self._wants_usage else b""
+            if self._parting is None:
+                return usage
+            self._late += usage
+            return b""
+        before = (self._parting.raw if self._parting else b"") + self._late
+        self._parting, self._late = None, b""
         self._seen |= chunk.indices
         self._finished |= chunk.finished
         if not chunk.finished or not self._seen <= self._finished:
@@ -93,4 +108,5 @@ class Relay:
     def end(self) -> bytes:
         """The end that waited."""
         chunk, self._parting = self._parting, None
-        return with_appliance(chunk, self._appliance()) if chunk else b""
+        late, self._late = self._late, b""
+        return (with_appliance(chunk, self._appliance()) if chunk else b"") + late

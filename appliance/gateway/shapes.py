@@ -72,7 +72,9 @@ def problem_of(error: Exception, reason: str) -> Problem:
         return _refused(error, reason)
     if isinstance(error, UpstreamFailed):
         status = 504 if error.outcome == "timeout" else 502
-        return Problem(status, error.message, (error.told and error.told.code) or error.code, reason)
+        code = (error.told and error.told.code) or error.code
+        retry = False if error.answered and reason.startswith("local.") else None
+        return Problem(status, error.message, code, reason, should_retry=retry)
     if isinstance(error, UnknownModel):
         return Problem(404, _text(error), "model_not_found", "reject.not_found", param="model")
     if isinstance(error, ApplianceError):
@@ -118,11 +120,12 @@ def _refused(error: UpstreamRefused, reason: str) -> Problem:
         text = f"The remote refuses the appliance's key ({status})."
         return Problem(502, text, "remote_key", reason, should_retry=False)
     told = error.told
+    why = "reject.unsupported" if error.side == "local" else reason
     return Problem(
         status,
         error.message,
         "context_length_exceeded" if error.too_long else told.code or told.type or error.code,
-        "reject.context" if error.too_long else reason,
+        "reject.context" if error.too_long else why,
         param=told.param,
         should_retry=False if status >= 500 else None,
         extra=told.numbers,

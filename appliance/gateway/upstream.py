@@ -91,7 +91,7 @@ async def read_json(response: aiohttp.ClientResponse, limit: int) -> dict[str, A
     except (ValueError, RecursionError):
         reply = None
     if not isinstance(reply, dict) or reply.get("error"):
-        raise UpstreamFailed("5xx", "The reply is not what the API promises.")
+        raise UpstreamFailed("5xx", "The reply is not what the API promises.", answered=True)
     return reply
 
 
@@ -102,7 +102,7 @@ async def _read_all(response: aiohttp.ClientResponse, limit: int) -> bytes:
         parts.append(data)
         size += len(data)
         if size > limit:
-            raise UpstreamFailed("5xx", f"The reply has more than {limit} bytes.")
+            raise UpstreamFailed("5xx", f"The reply has more than {limit} bytes.", answered=True)
     return b"".join(parts)
 
 
@@ -141,15 +141,17 @@ async def _failure(response: aiohttp.ClientResponse, side: str) -> UpstreamFaile
         raw = await _read_all(response, _ERROR_BYTES)
     except UpstreamFailed:
         raw = b""
-    status = response.status
-    told = failures.read(status, raw)
+    told = failures.read(response.status, raw)
+    if side == "local":
+        told = told.judged()
+    status = told.status
     wait = retry_after_s(response.headers.get("Retry-After"))
     if status == 429:
-        return UpstreamFailed("4xx", told.message, told=told, retry_after_s=wait)
+        return UpstreamFailed("4xx", told.message, answered=True, told=told, retry_after_s=wait)
     if 400 <= status < 500 or status == 501:
         return UpstreamRefused(told, side=side, retry_after_s=wait)
     outcome = "loading" if status == 503 and told.type == "unavailable_error" else "5xx"
-    return UpstreamFailed(outcome, told.message, told=told, retry_after_s=wait)
+    return UpstreamFailed(outcome, told.message, answered=status != 503, told=told, retry_after_s=wait)
 
 
 @contextmanager

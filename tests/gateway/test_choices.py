@@ -79,3 +79,49 @@ def test_the_last_of_the_asked_choices_completes_it() -> None:
     track.note(_end(1))
     track.note(_end(0))
     assert track.complete
+
+
+def _choice(index: int, text: str, finish: str | None = None, tokens: int | None = None) -> str:
+    usage = {"completion_tokens": 2, "prompt_tokens": tokens, "total_tokens": 2 + (tokens or 0)}
+    choice = {"text": text, "index": index, "logprobs": None, "finish_reason": finish}
+    more = {"usage": usage} if tokens else {}
+    return event({"choices": [choice], "object": "text_completion", "model": "m", **more})
+
+
+_TWO_PROMPTS = (
+    "data: null\n\n", _choice(0, "a"), _choice(1, "c"), _choice(0, "b"), _choice(0, "", "length", 5),
+    _choice(1, "d"), _choice(1, "", "length", 7), "data: [DONE]\n\n",
+)  # fmt: skip
+"""As llama-server streams them."""
+
+
+async def test_several_prompts_are_several_choices_and_one_usage(house: House) -> None:
+    house.remote.up = True
+    house.engine.script = Script(events=_TWO_PROMPTS)
+    body: dict[str, Any] = {"prompt": ["a b", "c d"], "max_tokens": 2}
+    async with house.post("/v1/completions", **body) as got:
+        assert got.status == 200
+        assert got.headers["X-Appliance-Route"] == "local"
+        reply = await got.json()
+    assert [(choice["index"], choice["text"]) for choice in reply["choices"]] == [(0, "ab"), (1, "cd")]
+    assert reply["usage"] == {"prompt_tokens": 12, "completion_tokens": 4, "total_tokens": 16}
+    row = await house.row()
+    assert (row.tokens_in, row.tokens_out) == (12, 4)
+    async with house.post("/v1/completions", stream=True, **body) as got:
+        raw = (await got.read()).decode()
+    assert "data: null" not in raw, "OpenAI's SDK can't read `data: null`"
+    assert raw.count('"appliance":') == 1
+    assert raw.endswith("data: [DONE]\n\n")
+    assert house.far.seen == []
+
+
+async def test_a_usage_for_each_choice_of_one_prompt_counts_the_prompt_once(house: House) -> None:
+    usage = event({"choices": [], "model": "m", "usage": {"prompt_tokens": 7, "completion_tokens": 3}})
+    parts = [part for index in (0, 1) for part in (_choice(index, "x"), _choice(index, "", "stop"), usage)]
+    house.local.queue.resize(2)
+    house.engine.script = Script(events=(*parts, "data: [DONE]\n\n"))
+    async with house.post(n=2, stream=True, stream_options={"include_usage": True}) as got:
+        raw = (await got.read()).decode()
+    assert raw.count('"appliance":') == 1, "the last of them says it"
+    row = await house.row()
+    assert (row.tokens_in, row.tokens_out) == (7, 6)

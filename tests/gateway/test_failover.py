@@ -20,25 +20,30 @@ def _dead_url() -> str:
         return f"http://127.0.0.1:{gone.getsockname()[1]}"
 
 
-_FAILING = {
+_DOWN = {
     "503 loading": Script(
         status=503, error={"code": 503, "message": "Loading model", "type": "unavailable_error"}
     ),
+    "dies": Script(breaks_after=0, breakage="die"),
+    "ends": Script(breaks_after=0, breakage="eof"),
+}
+"""An engine that is not there: the remote may answer."""
+_ODD = {
     "500": Script(status=500),
     "502": Script(status=502),
     "429": Script(status=429),
-    "dies": Script(breaks_after=0, breakage="die"),
-    "ends": Script(breaks_after=0, breakage="eof"),
     "error": Script(breaks_after=0, breakage="error"),
     "error and done": Script(breaks_after=0, breakage="error_done"),
     "garbage": Script(breaks_after=0, breakage="garbage"),
     "only done": Script(breaks_after=0, breakage="false_done"),
     "no stream": Script(content_type="text/html"),
 }
+"""Answers of an engine that lives: no reason to send the prompt away. Of a remote, failures all the same."""
+_FAILING = {**_DOWN, **_ODD}
 
 
 @pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("script", _FAILING.values(), ids=_FAILING)
+@pytest.mark.parametrize("script", _DOWN.values(), ids=_DOWN)
 async def test_before_the_first_delta_the_remote_takes_over(
     house: House, script: Script, stream: bool
 ) -> None:
@@ -58,6 +63,56 @@ async def test_before_the_first_delta_the_remote_takes_over(
     assert house.remote.reports == ["ok"]
     row = await house.row()
     assert (row.route, row.served_model, row.status, row.degraded) == ("remote", REMOTE_MODEL, 200, "remote")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("script", _ODD.values(), ids=_ODD)
+async def test_an_engine_that_answers_nonsense_is_no_reason_to_send_the_prompt_away(
+    house: House, script: Script, stream: bool
+) -> None:
+    house.remote.up = True
+    house.engine.script = script
+    async with house.post(stream=stream) as got:
+        assert got.status == 502
+        assert got.headers["X-Appliance-Route"] == "local"
+        assert got.headers["x-should-retry"] == "false"
+        assert "engine is failed" not in await got.text()
+    assert house.far.seen == []
+    row = await house.row()
+    assert (row.route, row.status) == ("local", 502)
+    async with house.post() as got:
+        await got.read()
+    assert len(house.engine.seen) == 2, "the engine is asked again by the next request"
+
+
+async def test_an_answer_of_an_engine_that_is_gone_counts_as_down(house: House) -> None:
+    house.remote.up = True
+    before_headers = asyncio.Event()
+    house.engine.script = Script(status=500, before_headers=before_headers)
+    asked = asyncio.create_task(_read(house))
+    await house.engine.arrived.get()
+    house.local.state = "starting"
+    before_headers.set()
+    status, headers, _ = await asked
+    assert (status, headers["X-Appliance-Reason"]) == (200, "remote.engine_down")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("message", [
+    "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj",
+    "Failed to parse tools: Missing tool type: {}; tools = [\n  {}\n]",
+    "Failed to parse messages: [json.exception.type_error.302] type must be string, but is number",
+    "Failed to initialize samplers: failed to parse grammar",
+])  # fmt: skip
+async def test_a_500_that_blames_the_request_is_a_400(house: House, message: str, stream: bool) -> None:
+    house.remote.up = True
+    house.engine.script = Script(status=500, error={"code": 500, "message": message, "type": "server_error"})
+    async with house.post(stream=stream) as got:
+        assert got.status == 400
+        assert got.headers["X-Appliance-Route"] == "none"
+        assert got.headers["X-Appliance-Reason"] == "reject.unsupported"
+        assert (await got.json())["error"]["type"] == "invalid_request_error"
+    assert house.far.seen == []
 
 
 async def test_a_refused_connection_moves_over_too_and_the_slot_is_free(house: House) -> None:
@@ -126,7 +181,8 @@ async def test_a_failing_remote_falls_back_to_the_local_side(house: House, scrip
 
 async def test_both_sides_failing_is_one_truthful_error_and_no_ping_pong(house: House) -> None:
     house.remote.up = True
-    house.engine.script = house.far.script = Script(status=500)
+    house.engine.script = Script(breaks_after=0, breakage="die")
+    house.far.script = Script(status=500)
     async with house.post() as got:
         assert got.status == 503
         assert got.headers["X-Appliance-Route"] == "none"
@@ -147,6 +203,7 @@ async def test_a_4xx_never_changes_sides(house: House, status: int) -> None:
         error = (await got.json())["error"]
         assert (error["message"], error["code"]) == ("bad thing", "x_error")
         assert got.headers.get("x-should-retry") == ("false" if status == 501 else None)
+        assert got.headers["X-Appliance-Reason"] == "reject.unsupported"
     assert house.far.seen == []
 
 

@@ -54,6 +54,32 @@ def test_fields_that_reach_into_the_engine_are_dropped(name: str) -> None:
         ({"tools": _TOOLS, "tool_choice": {"function": {"name": "mul"}}}, "tool_choice"),
         ({"structured_outputs": {"regex": "a+"}}, "structured_outputs"),
         ({"response_format": {"type": "json_schema"}}, "response_format"),
+        ({"response_format": "json"}, "response_format"),
+        ({"response_format": {"type": "yaml"}}, "response_format"),
+        ({"response_format": {"type": []}}, "response_format"),
+        ({"response_format": {"type": "json_schema", "json_schema": "x"}}, "response_format"),
+        ({"tools": "bad"}, "tools"),
+        ({"tools": [{}]}, "tools"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools"),
+        ({"tools": [{"type": "function", "function": {"name": "a" * 65}}]}, "tools"),
+        ({"tools": [{"type": "function", "function": {"name": "a", "parameters": []}}]}, "tools"),
+        ({"tools": _TOOLS, "tool_choice": "always"}, "tool_choice"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"stop": 5}, "stop"),
+        ({"stop": ["a", 5]}, "stop"),
+        ({"logit_bias": "x"}, "logit_bias"),
+        ({"logit_bias": {"5": "x"}}, "logit_bias"),
+        ({"stream_options": []}, "stream_options"),
+        ({"stream_options": {"include_usage": "yes"}}, "stream_options"),
+        ({"temperature": -0.1}, "temperature"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"top_p": 1.5}, "top_p"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": 2**40}, "max_tokens"),
+        ({"max_completion_tokens": "x"}, "max_completion_tokens"),
+        ({"top_logprobs": 50_000}, "top_logprobs"),
+        ({"logprobs": 3}, "logprobs"),
+        ({"user": "\ud800"}, "user"),
     ],
 )
 def test_what_would_go_wrong_silently_is_refused_by_name(body: dict[str, Any], param: str) -> None:
@@ -62,6 +88,63 @@ def test_what_would_go_wrong_silently_is_refused_by_name(body: dict[str, Any], p
     assert refused.value.http_status == 400
     assert refused.value.reason == "reject.unsupported"
     assert getattr(refused.value, "param", None) == param
+
+
+def _call(**function: Any) -> dict[str, Any]:
+    return {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": function}]}
+
+
+@pytest.mark.parametrize("message", [
+    {"role": 5, "content": "x"},
+    {"role": [], "content": "x"},
+    {"role": "robot", "content": "x"},
+    {"content": "x"},
+    {"role": "user", "content": 5},
+    {"role": "user", "content": {"text": "x"}},
+    {"role": "user", "content": "\ud800"},
+    {"role": "user", "content": [{"type": "text"}]},
+    {"role": "user", "content": [{"type": "nonsense", "text": "x"}]},
+    {"role": "user", "content": [{"type": [], "text": "x"}]},
+    {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}]},
+    {"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}}]},
+    {"role": "assistant", "tool_calls": "bad"},
+    {"role": "assistant", "tool_calls": [{}]},
+    {"role": "tool", "content": "x", "tool_call_id": 5},
+    _call(name=5, arguments="{}"),
+    _call(name="add"),
+], ids=str)  # fmt: skip
+def test_a_message_that_no_engine_reads_is_refused(message: dict[str, Any]) -> None:
+    with pytest.raises(Rejected) as refused:
+        _local(messages=[message, {"role": "user", "content": "x"}])
+    assert (refused.value.http_status, getattr(refused.value, "param", None)) == (400, "messages")
+
+
+@pytest.mark.parametrize("prompt", [5, [], {}, [[]], [[1], ["a"]], [-1], [True], [None], ["a", {}]], ids=str)
+def test_a_prompt_that_no_engine_reads_is_refused(prompt: Any) -> None:
+    for kind, name in (("completion", "prompt"), ("embedding", "input")):
+        with pytest.raises(Rejected) as refused:
+            common({name: prompt}, kind)  # type: ignore[arg-type]
+        assert getattr(refused.value, "param", None) == name
+
+
+def test_what_openai_allows_goes_through_unchanged() -> None:
+    body: dict[str, Any] = {
+        "messages": [
+            {"role": "developer", "content": [{"type": "text", "text": "be kind 😀"}]},
+            {"role": "user", "name": "ann", "content": "add 1 and 2"},
+            _call(name="add", arguments='{"a": 1}'),
+            {"role": "tool", "tool_call_id": "c", "content": "3"},
+            {"role": "user", "content": "and?"},
+        ],
+        "tools": [{"type": "function", "function": {"name": "ns.add-1", "description": "d", "strict": True}}],
+        "tool_choice": "auto", "stop": ["a", "b"], "logit_bias": {"5": -100}, "seed": 2**63, "top_p": 1,
+        "temperature": 2, "max_tokens": 1, "stream_options": {"include_usage": True}, "metadata": {"a": "b"},
+        "response_format": {"type": "json_object"}, "parallel_tool_calls": False, "service_tier": "auto",
+    }  # fmt: skip
+    assert common(body, "chat") == body
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
+    seen = {"messages": [{"role": "user", "content": [image]}]}
+    assert common(seen, "chat", ("chat", "vision")) == seen
 
 
 def test_a_named_tool_becomes_the_only_one_and_required() -> None:
@@ -101,6 +184,8 @@ def test_every_generation_goes_up_as_a_stream_with_usage() -> None:
 
 def test_the_prompt_is_estimated_from_below_and_token_ids_are_counted() -> None:
     assert asking.estimate_tokens({"prompt": [1, 2, 3]}) == 3
+    assert asking.estimate_tokens({"prompt": [[1, 2, 3], [1]]}) == 3, "each prompt has a slot of its own"
+    assert asking.estimate_tokens({"prompt": ["x" * 600, "y" * 60]}) == 100
     assert asking.estimate_tokens({"messages": [{"role": "user", "content": "x" * 600}]}) == 100
     assert asking.estimate_tokens({"messages": [{"role": "user", "content": None}]}) is None
 

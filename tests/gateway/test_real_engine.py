@@ -46,6 +46,7 @@ _ASKED: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "completion with logprobs": ("/v1/completions", {"prompt": "The sky is", **_SAID, "logprobs": 2}),
     "two choices": ("/v1/chat/completions", {**_CHAT, "n": 2}),
+    "two prompts": ("/v1/completions", {"prompt": ["The sky is", "Two and two are"], **_SAID}),
 }  # fmt: skip
 
 
@@ -88,6 +89,9 @@ async def test_assembled_replies_equal_the_engines_own_field_by_field(real: tupl
             appliance = ours.pop("appliance")
             assert (appliance["route"], appliance["reason"]) == ("local", "local.ok")
             assert appliance["model"] == theirs["model"]
+            if name.startswith("two "):
+                assert theirs.pop("usage")["completion_tokens"] == 8, "the engine counts the first only"
+                assert ours.pop("usage")["completion_tokens"] == 16
             assert _shape(ours) == _shape(theirs), name
     row = await house.row()
     assert (row.tokens_in or 0) > 0
@@ -117,6 +121,23 @@ async def test_a_stream_speaks_and_a_client_that_leaves_frees_the_slot(real: tup
             await asyncio.sleep(2.0)
             assert not await _busy(endpoint), f"stream={stream}"
         assert house.local.queue.snapshot.running == 0
+
+
+async def test_what_the_engine_cannot_do_stays_here_and_is_the_requests_fault(
+    real: tuple[House, Endpoint],
+) -> None:
+    """What the gateway's own checks let through and the engine refuses, with a 400 or a 500 of its own."""
+    house, _ = real
+    house.remote.up = True
+    for body in ({"grammar": "root ::= ("}, {"chat_template_kwargs": {"enable_thinking": "x"}},
+                 {"response_format": {"type": "json_schema", "json_schema": {
+                     "name": "x", "schema": {"type": "nonsense"}}}}):  # fmt: skip
+        async with house.post(**{**_CHAT, **body}) as got:
+            assert got.status == 400, await got.text()
+            assert got.headers["X-Appliance-Reason"] == "reject.unsupported"
+    assert house.far.seen == []
+    async with house.post(**_CHAT) as got:
+        assert got.status == 200
 
 
 async def _read(house: House, **body: Any) -> None:

@@ -40,6 +40,8 @@ class Script:
     finish: str = "stop"
     logprobs: bool = False
     choices: int = 1
+    events: tuple[str, ...] | None = None
+    """The whole stream, word for word."""
     status: int = 200
     error: dict[str, Any] | None = None
     retry_after: str | None = None
@@ -162,6 +164,8 @@ class Upstream:
     def stream(self, chat: bool) -> list[tuple[str, str]]:
         """Kind and text of each event."""
         script = self.script
+        if script.events is not None:
+            return [("verbatim", text) for text in script.events]
         made = [("ping", ":\n\n")] * script.pings
         head = {"created": 1, "id": "chatcmpl-1", "model": self.model, "system_fingerprint": "b1"}
         head["object"] = "chat.completion.chunk" if chat else "text_completion"
