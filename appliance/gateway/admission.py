@@ -28,6 +28,7 @@ LANES: tuple[Lane, ...] = ("interactive", "batch")
 """In the order in which they are served."""
 _WEIGHT = 0.3
 """Of the newest service time in the moving average."""
+_OUTLIVED = 0.5
 _SLOWEST = 0.01
 """The router's own lower limit of the factor."""
 
@@ -160,8 +161,14 @@ class Admission:
             return None
         now = self.clock()
         held = [now - place.granted_at for place in self._running if place.granted_at is not None]
-        soonest = max(self._service_s - max(held) * self._scale(), 0.0) if held else 0.0
-        return soonest + ahead * self._service_s / self._slots
+        left = [self._left_s(since * self._scale(), self._service_s) for since in held]
+        return min(left, default=0.0) + ahead * self._service_s / self._slots
+
+    @staticmethod
+    def _left_s(ran_s: float, mean_s: float) -> float:
+        """Of one running request. What has outlived the mean is of a longer kind: half of the time that it
+        has run is expected to come, so a busy slot is never predicted to be free at once."""
+        return mean_s - ran_s if ran_s < mean_s else ran_s * _OUTLIVED
 
     @property
     def snapshot(self) -> QueueSnapshot:

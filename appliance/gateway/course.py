@@ -64,6 +64,10 @@ class Course:
         self.route, self.reason, self.model = "remote", reason, model
         self.degraded = () if reason in _ASKED_FOR else ("remote",)
 
+    def waits(self, reason: str) -> None:
+        """It has been decided where it goes; nobody answers yet."""
+        self.reason = reason
+
     def refused(self, reason: str) -> None:
         """Nobody answers."""
         self.route, self.reason, self.model, self.degraded = "none", reason, None, ()

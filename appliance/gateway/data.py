@@ -107,7 +107,8 @@ async def infer(request: web.Request) -> web.StreamResponse:
     try:
         return await _answered(request, gate, course, batch)
     except (asyncio.CancelledError, ClientGone) as gone:
-        course.status = 200 if course.delivered else 499
+        if course.status is None or course.delivered:  # else it had failed before the client went
+            course.status = 200 if course.delivered else 499
         if isinstance(gone, ClientGone):
             if request.transport is not None:
                 request.transport.abort()  # a client that is only slow must not read on as if all were well

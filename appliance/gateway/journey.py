@@ -16,7 +16,7 @@ from appliance.engines import Endpoint
 from appliance.errors import ApplianceError, EngineUnavailable, Rejected
 from appliance.gateway import ask as asking
 from appliance.gateway import filter as fields
-from appliance.gateway import upstream
+from appliance.gateway import shapes, upstream
 from appliance.gateway.admission import Place
 from appliance.gateway.ask import Ask
 from appliance.gateway.badfield import BadField
@@ -31,6 +31,8 @@ _MAX_MOVES = 8
 """Decisions for one request: local, each of a few remotes, and back."""
 _ASK_AGAIN_S = 1.0
 """A request that waits on asks again at least so far apart."""
+_OUR_FAULT = (401, 403, 404)
+"""A remote's answers about key, address or model name: the appliance's settings, not the client's request."""
 _REPORTED: dict[str, ReportedOutcome] = {
     "refused": "refused",
     "timeout": "timeout",
@@ -60,6 +62,7 @@ class Journey:
         for _ in range(_MAX_MOVES):
             if decision.target == "reject":
                 raise self._rejection(decision, last)
+            self._course.waits(decision.reason)
             try:
                 go = self._locally if decision.target == "local" else self._away
                 moved = await go(decision)
@@ -100,7 +103,13 @@ class Journey:
         return replace(view, remotes=tuple(r for r in view.remotes if f"remote {r.name}" not in self._failed))
 
     def _elsewhere(self, decision: Decision, refused: UpstreamRefused) -> Decision:
-        """A 4xx never changes sides, but for a prompt that only fits the remote's context."""
+        """A 4xx never changes sides, but for a prompt that only fits the remote's context, and for a remote
+        that refuses the appliance (its key, its name of the model) and not the request."""
+        if decision.target == "remote" and refused.told.status in _OUR_FAULT:
+            moved = self._after(decision, shapes.problem_of(refused, decision.reason).message)
+            if moved.target != "reject":
+                return moved
+            raise refused
         tokens = refused.prompt_tokens
         if decision.target == "local" and refused.too_long and tokens is not None:
             moved = decide(replace(self._ask.features, prompt_tokens=tokens), self._left())

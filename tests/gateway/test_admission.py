@@ -154,6 +154,21 @@ def test_the_prediction_is_unknown_until_measured_and_zero_with_a_free_slot() ->
             assert queue.predicted_wait("batch") == pytest.approx(9.0)
 
 
+def test_requests_that_outlive_a_history_of_short_ones_raise_the_prediction() -> None:
+    clock = Clock()
+    queue = Admission(2, 10, clock=clock)
+    with queue.enter("interactive") as place:
+        clock.now += 0.5
+        place.completed = True
+    with queue.enter("interactive"), queue.enter("interactive"):
+        clock.now += 0.5
+        assert (queue.predicted_wait() or 0) > 0, "no slot is free"
+        clock.now += 59.5
+        assert queue.predicted_wait() == pytest.approx(30.0)
+        clock.now += 60
+        assert queue.predicted_wait() == pytest.approx(60.0)
+
+
 def test_a_request_that_was_cut_short_teaches_nothing() -> None:
     clock = Clock()
     queue = Admission(1, 10, clock=clock)

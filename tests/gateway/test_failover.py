@@ -233,6 +233,64 @@ async def test_a_remote_that_refuses_our_key_is_our_fault_and_not_retried(house:
     assert house.remote.reports == ["4xx"]
 
 
+@pytest.mark.parametrize("status", [401, 403, 404])
+async def test_a_remote_that_refuses_the_appliance_is_not_the_clients_problem(
+    house: House, status: int
+) -> None:
+    house.remote.up = True
+    house.local.state = "loading"  # the router sends it away
+    error = {"code": status, "message": "no", "type": "NotFoundError", "param": "model"}
+    house.far.script = Script(status=status, error=error, before_headers=asyncio.Event())
+    asked = asyncio.create_task(_read(house))
+    await house.far.arrived.get()
+    house.local.state = "ready"
+    assert house.far.script.before_headers is not None
+    house.far.script.before_headers.set()
+    got, headers, _ = await asked
+    assert (got, headers["X-Appliance-Reason"]) == (200, "local.fallback")
+    assert house.remote.reports == ["4xx"]
+
+
+async def test_a_remote_that_refuses_the_appliance_is_named_when_nobody_else_can_answer(house: House) -> None:
+    house.remote.up = True
+    house.local.state = "failed"
+    house.far.script = Script(status=401)
+    async with house.post() as got:
+        assert got.status == 502
+        assert (await got.json())["error"]["code"] == "remote_key"
+        assert got.headers["X-Appliance-Route"] == "remote"
+
+
+async def test_a_400_of_a_remote_is_the_requests_own_and_stays(house: House) -> None:
+    house.remote.up = True
+    house.local.thermal = "critical"
+    house.far.script = Script(status=400, before_headers=asyncio.Event())
+    asked = asyncio.create_task(_read(house))
+    await house.far.arrived.get()
+    house.local.thermal = "cool"
+    assert house.far.script.before_headers is not None
+    house.far.script.before_headers.set()
+    assert (await asked)[0] == 400
+    assert house.engine.seen == []
+
+
+async def test_long_requests_after_short_ones_send_the_next_away_at_once(house: House) -> None:
+    async with house.post() as got:
+        await got.read()
+    house.remote.up = True
+    house.engine.script = Script(first=asyncio.Event())
+    running_one = asyncio.create_task(_read(house, stream=True))
+    while len(house.engine.seen) < 2:
+        await house.engine.arrived.get()
+    usual = house.local.queue.clock
+    house.local.queue.clock = lambda: usual() + 120  # two minutes later
+    async with house.post() as got:
+        assert got.headers["X-Appliance-Reason"] == "remote.queue"
+    assert house.engine.script.first is not None
+    house.engine.script.first.set()
+    assert (await running_one)[0] == 200
+
+
 async def test_a_field_that_the_remote_cannot_honour_is_a_400_when_only_it_may_answer(house: House) -> None:
     house.remote.up = True
     async with house.post(headers={"X-Appliance-Route": "remote"}, untranslatable=1) as got:

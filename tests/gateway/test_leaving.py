@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import aiohttp
 import pytest
 
+from appliance.gateway.downstream import ClientGone, Downstream
 from tests.gateway.house import House, until
 from tests.gateway.upstream import Script
 
@@ -83,6 +85,8 @@ async def test_a_queued_client_that_leaves_never_touches_anothers_slot(house: Ho
     await _settled(house, running=1, waiting=2)
     leaver.cancel()
     await _settled(house, running=1, waiting=1)
+    left = await house.row()
+    assert (left.route, left.reason, left.status) == ("none", "local.queued", 499)
     assert not house.engine.seen[0].gone.is_set()
     assert len(house.engine.seen) == 1
     first.set()
@@ -90,6 +94,30 @@ async def test_a_queued_client_that_leaves_never_touches_anothers_slot(house: Ho
     assert await stayer == 200
     assert len(house.engine.seen) == 2, "the one who left never reached the engine"
     await _settled(house, running=0, waiting=0)
+
+
+async def test_a_stream_that_broke_is_an_error_even_if_the_client_leaves_at_once(house: House) -> None:
+    house.engine.script = Script(breaks_after=1, breakage="die")
+    async with house.post(stream=True) as got:
+        while b'"error":' not in await got.content.readany():
+            pass
+        got.close()
+    row = await house.row()
+    assert (row.route, row.status, row.tokens_out) == ("local", 502, None)
+
+
+async def test_a_client_that_leaves_while_it_hears_of_the_error_left_a_broken_stream(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def gone(*_: object) -> None:
+        raise ClientGone
+
+    house.engine.script = Script(breaks_after=1, breakage="die")
+    monkeypatch.setattr(Downstream, "fail", gone)
+    with pytest.raises(aiohttp.ClientError):
+        async with house.post(stream=True) as got:
+            await got.read()
+    assert (await house.row()).status == 502
 
 
 async def test_a_full_queue_answers_429_with_a_time_to_come_back(house: House) -> None:
