@@ -63,6 +63,17 @@ def check_json(content_type: str, method: str) -> None:
         )
 
 
+def unreadable(request: web.Request) -> Rejected:
+    """The error for a body that is not in the encoding that its headers name; nothing more of it is read."""
+    request.content.feed_eof()  # else aiohttp reads on after the answer, and logs the same again
+    return Rejected(
+        "The body is not in the encoding that its Content-Encoding names.",
+        reason="reject.unsupported",
+        http_status=400,
+        hint="Send plain JSON, without that header.",
+    )
+
+
 def caller_of(request: web.Request) -> Caller:
     """The caller of a keyless gateway. Raises Rejected for other machines and other users."""
     transport = request.transport

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from appliance.errors import ApplianceError, UsageError
+from appliance.gateway.access import unreadable
+from appliance.units import size
 
 log = logging.getLogger("appliance.control")
 MAX_BODY = 1 << 20
@@ -116,7 +118,7 @@ class _Answers:
 def is_allowed(request: web.Request, token: str) -> bool:
     """True for the holder of `daemon.json`'s token."""
     given = request.headers.get("Authorization", "")
-    return hmac.compare_digest(given.encode(), f"Bearer {token}".encode())
+    return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), f"Bearer {token}".encode())
 
 
 def _denied() -> web.Response:
@@ -174,11 +176,14 @@ async def _send(response: web.StreamResponse, event: str, document: Document) ->
 async def _with_body(request: web.Request, call: Callable[[Document], Awaitable[Document]]) -> Document:
     if request.content_type != "application/json":
         raise UsageError("The control plane takes JSON.", hint="Send Content-Type: application/json.")
-    raw = await request.content.read(MAX_BODY + 1) if request.can_read_body else b"{}"
-    while not request.content.at_eof() and len(raw) <= MAX_BODY:
-        raw += await request.content.read(MAX_BODY + 1 - len(raw))
+    raw = b"" if request.can_read_body else b"{}"
+    try:
+        while not request.content.at_eof() and len(raw) <= MAX_BODY:
+            raw += await request.content.read(MAX_BODY + 1 - len(raw))
+    except web.RequestPayloadError:
+        raise unreadable(request) from None
     if len(raw) > MAX_BODY:
-        raise UsageError("The request is too large.")
+        raise UsageError(f"The request is larger than {size(MAX_BODY)}.")
     try:
         body = json.loads(raw or b"{}")
     except ValueError:

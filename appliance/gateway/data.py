@@ -11,7 +11,7 @@ from aiohttp import web
 from appliance.errors import ApplianceError, Rejected, UnknownModel
 from appliance.gateway import ask as asking
 from appliance.gateway import shapes
-from appliance.gateway.access import Caller, caller_of
+from appliance.gateway.access import Caller, caller_of, unreadable
 from appliance.gateway.ask import Ask
 from appliance.gateway.chunks import dumps
 from appliance.gateway.closing import Stopping
@@ -20,13 +20,17 @@ from appliance.gateway.downstream import ClientGone, Downstream
 from appliance.gateway.failures import UpstreamRefused
 from appliance.gateway.gate import Gate
 from appliance.gateway.journey import Journey
+from appliance.gateway.ports import Served
 from appliance.gateway.shapes import Problem, problem_of
 from appliance.gateway.sinks import PlainSink, StreamSink
 from appliance.routing import Kind
 from appliance.text import clean_line
+from appliance.units import size
 
 log = logging.getLogger("appliance.gateway")
 GATE = web.AppKey("gate", Gate)
+_NAME_SHOWN = 80
+"""Characters of an unknown model name that an error repeats."""
 _KINDS: dict[str, Kind] = {
     "/v1/chat/completions": "chat",
     "/v1/completions": "completion",
@@ -78,7 +82,7 @@ async def models(request: web.Request) -> web.Response:
 async def model(request: web.Request) -> web.Response:
     """One model, under any name that requests may use."""
     caller_of(request)
-    served = request.app[GATE].local.resolve(request.match_info["name"])
+    served = _resolved(request.app[GATE], request.match_info["name"])
     return web.json_response(_model(served.ref))
 
 
@@ -164,7 +168,7 @@ async def _understood(request: web.Request, gate: Gate, course: Course, batch: b
     body = asking.parse(await _body(request, gate))
     name = asking.model_name(body)
     course.asked_model = None if name is None else clean_line(name, 200)
-    served = gate.local.resolve(name)
+    served = _resolved(gate, name)
     course.served = served
     kind = _KINDS[course.path]
     if kind == "embedding" and "embedding" not in served.use:
@@ -172,10 +176,27 @@ async def _understood(request: web.Request, gate: Gate, course: Course, batch: b
     return asking.understand(course.path, kind, body, served, course.caller, wish=wish, lane=course.lane)
 
 
+def _resolved(gate: Gate, name: str | None) -> Served:
+    """Raises UnknownModel, which repeats no more of a client's words than a name can need."""
+    try:
+        return gate.local.resolve(name)
+    except UnknownModel as error:
+        if name is None or len(name) <= _NAME_SHOWN:
+            raise
+        raise UnknownModel(f"There is no model {clean_line(name, _NAME_SHOWN)}.", hint=error.hint) from None
+
+
 async def _body(request: web.Request, gate: Gate) -> bytes:
     try:
         async with asyncio.timeout(gate.limits.body_read_s):
             return await request.read()
+    except web.HTTPRequestEntityTooLarge:
+        raise Rejected(
+            f"The body is larger than the appliance takes, {size(gate.limits.body_bytes)}.",
+            reason="reject.unsupported", http_status=413,
+        ) from None  # fmt: skip
+    except web.RequestPayloadError:
+        raise unreadable(request) from None
     except TimeoutError:
         raise Rejected(
             "The body did not arrive in time.", reason="reject.unsupported", http_status=408

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +15,8 @@ import aiohttp
 from appliance.engines import Endpoint
 from appliance.errors import ApplianceError, EngineUnavailable, Rejected
 from appliance.gateway import ask as asking
+from appliance.gateway import comeback, shapes, upstream
 from appliance.gateway import filter as fields
-from appliance.gateway import shapes, upstream
 from appliance.gateway.admission import Place
 from appliance.gateway.ask import Ask
 from appliance.gateway.badfield import BadField
@@ -25,7 +25,7 @@ from appliance.gateway.failures import UpstreamError, UpstreamFailed, UpstreamRe
 from appliance.gateway.gate import Gate
 from appliance.gateway.ports import RemoteTarget, ReportedOutcome
 from appliance.gateway.pump import Pump, Sink
-from appliance.routing import Decision, Side, View, after_failure, after_wait, decide, heat
+from appliance.routing import FAILED_NOW, Decision, Side, View, after_failure, after_wait, decide, heat
 
 _MAX_MOVES = 8
 """Decisions for one request: local, each of a few remotes, and back."""
@@ -100,7 +100,11 @@ class Journey:
         view = self._gate.view(self._ask.served, self._ask.features)
         if view.local and "local" in self._failed:
             view = replace(view, local=replace(view.local, state="failed"))
-        return replace(view, remotes=tuple(r for r in view.remotes if f"remote {r.name}" not in self._failed))
+        remotes = (
+            replace(r, up=False, detail=FAILED_NOW) if f"remote {r.name}" in self._failed else r
+            for r in view.remotes
+        )
+        return replace(view, remotes=tuple(remotes))
 
     def _elsewhere(self, decision: Decision, refused: UpstreamRefused) -> Decision:
         """A 4xx never changes sides, but for a prompt that only fits the remote's context, and for a remote
@@ -121,6 +125,8 @@ class Journey:
         self._course.refused(decision.reason)
         if isinstance(last, _CannotTranslate):
             return last
+        if decision.reason == "reject.not_found":
+            return NotServed(decision.detail, self._ask.served.id)
         wished = None if self._wished_s is None else min(120, max(1, math.ceil(self._wished_s)))
         return Rejected(
             decision.detail,
@@ -144,24 +150,41 @@ class Journey:
             course.queue_s = place.waited_s
             if moved is not None:
                 return moved
-            endpoint = gate.local.endpoint(ask.served) or await self._loaded()
+            endpoint = gate.local.endpoint(ask.served) or await comeback.loaded(gate, ask.served)
             if endpoint is None:
                 raise UpstreamFailed("refused", "the engine is not ready")
             course.to_local(decision.reason, gate.local.degraded(ask.served))
             running = admission.snapshot.running
-            call = upstream.open_local(
-                gate.tcp, endpoint, ask.path, self._worded(body), course.request_id, gate.limits
-            )
             try:
-                with gate.local.busy(ask.served):
-                    await self._attempt(call, "local")
-                place.completed = True
-            except EngineUnavailable as error:
-                raise UpstreamFailed("refused", error.message) from None
-            finally:
-                place.completed = place.completed or course.delivered
-                self._answered_here(endpoint, running, ok=place.completed)
+                await self._ask_engine(endpoint, body, place, running)
+            except UpstreamFailed as failure:
+                if not comeback.looks_dead(failure) or self._may_leave(failure):
+                    raise
+                fresh = await comeback.restarted(gate, ask.served, endpoint)
+                if fresh is None:
+                    raise
+                await self._ask_engine(fresh, body, place, running)
         return None
+
+    def _may_leave(self, failure: UpstreamFailed) -> bool:
+        made = after_failure(self._ask.features, self._left(), "local", failure.message)
+        return made.target == "remote"
+
+    async def _ask_engine(self, endpoint: Endpoint, body: dict[str, Any], place: Place, running: int) -> None:
+        """One try. Raises UpstreamFailed, UpstreamRefused."""
+        ask, gate, course = self._ask, self._gate, self._course
+        call = upstream.open_local(
+            gate.tcp, endpoint, ask.path, self._worded(body), course.request_id, gate.limits
+        )
+        try:
+            with gate.local.busy(ask.served):
+                await self._attempt(call, "local")
+            place.completed = True
+        except EngineUnavailable as error:
+            raise UpstreamFailed("refused", error.message) from None
+        finally:
+            place.completed = place.completed or course.delivered
+            self._answered_here(endpoint, running, ok=place.completed)
 
     def _answered_here(self, endpoint: Endpoint, running: int, *, ok: bool) -> None:
         served, course, gate = self._ask.served, self._course, self._gate
@@ -179,12 +202,6 @@ class Journey:
                 if moved.target != "local":
                     return moved
                 limit = max(limit, _ASK_AGAIN_S)
-        return None
-
-    async def _loaded(self) -> Endpoint | None:
-        with suppress(TimeoutError):
-            async with self._gate.closing.bounds(waits=True), asyncio.timeout(self._gate.limits.load_s):
-                return await self._gate.local.ready(self._ask.served)
         return None
 
     async def _away(self, decision: Decision) -> None:
@@ -247,6 +264,14 @@ class Journey:
     def _pump(self, side: Side) -> Pump:
         ask = self._ask
         return Pump(self._sink, self._course, side, self._gate.limits, choices=ask.choices, n=ask.n)
+
+
+class NotServed(BadField):
+    """A model of the catalog that no side serves now."""
+
+    def __init__(self, message: str, model: str) -> None:
+        super().__init__(message, "model", f"`appliance up {model}` serves it.")
+        self.reason, self.http_status = "reject.not_found", 404
 
 
 class _CannotTranslate(BadField):

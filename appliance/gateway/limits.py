@@ -21,6 +21,8 @@ class Limits:
     """From the upstream request to the first delta; the prefill of a long prompt on a CPU takes minutes."""
     load_s: float = 600.0
     """A request waits so long for an engine that is loading."""
+    notice_s: float = 1.0
+    """So long it may take until the end of an engine's process is known."""
     idle_s: float = 300.0
     """An upstream that says nothing (no ping either) for so long is dead."""
     body_read_s: float = 60.0

@@ -101,13 +101,17 @@ def _text(error: ApplianceError) -> str:
 
 
 def _rejected(error: Rejected) -> Problem:
+    param = getattr(error, "param", None)
+    code = "context_length_exceeded" if error.reason == "reject.context" else error.reason
+    if (code, param) == ("reject.not_found", "model"):
+        code = "model_not_found"
     deterministic = error.http_status >= 500 and error.reason in ("reject.local_only", "reject.deadline")
     return Problem(
         error.http_status,
         _text(error),
-        "context_length_exceeded" if error.reason == "reject.context" else error.reason,
+        code,
         error.reason,
-        param=getattr(error, "param", None),
+        param=param,
         retry_after_s=error.retry_after_s,
         should_retry=False if deterministic else None,
     )

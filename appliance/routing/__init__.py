@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from appliance.routing.after import after_failure, after_wait
+from appliance.routing.after import FAILED_NOW, after_failure, after_wait
 from appliance.routing.codes import REASONS
 from appliance.routing.decide import decide
 from appliance.routing.rules import heat
@@ -22,6 +22,7 @@ from appliance.routing.types import (
 )
 
 __all__ = [
+    "FAILED_NOW",
     "REASONS",
     "Decision",
     "Features",

@@ -10,6 +10,9 @@ from appliance.routing.types import Decision, Features, Side, View
 from appliance.text import clean_line
 from appliance.units import duration
 
+FAILED_NOW = "it has just failed"
+"""Detail of a remote that is down for this request only."""
+
 
 def after_wait(f: Features, v: View, waited_s: float) -> Decision:
     """Decide again for a request that has waited in the local queue for `waited_s`.
@@ -39,15 +42,19 @@ def after_failure(f: Features, v: View, failed: Side, cause: str, *, remote: str
 
     `cause` is for people. `remote` names the failed one, so that the next may be tried; without it no remote
     is tried again. The failed side is never the answer: local -> remote.engine_down; remote -> local.fallback
-    or the next remote; else reject.unavailable. What a wish, a policy or a key forbids stays forbidden.
+    or the next remote; else reject.unavailable, or what keeps the local side from taking it (heat, a full
+    queue). What a wish, a policy or a key forbids stays forbidden.
     """
     cause = clean_line(cause, 300)
     if failed == "local":
         lost = replace(v, local=replace(v.local, state="failed") if v.local else None)
         made, who = decide(f, lost), "The local engine"
     else:
-        others = tuple(r for r in v.remotes if remote is not None and r.name != remote)
-        made, who = decide(f, replace(v, remotes=others)), remote or "The remote"
+        left = tuple(
+            replace(r, up=False, detail=FAILED_NOW) if remote is None or r.name == remote else r
+            for r in v.remotes
+        )
+        made, who = decide(f, replace(v, remotes=left)), remote or "The remote"
     told = f"{who} failed before the first token ({cause}). {made.detail}"
     if made.target == "local":
         return replace(made, reason="local.fallback", detail=told)
@@ -56,6 +63,9 @@ def after_failure(f: Features, v: View, failed: Side, cause: str, *, remote: str
         reason = made.reason if failed == "remote" or asked else "remote.engine_down"
         return replace(made, reason=reason, detail=told)
     after = made.retry_after_s
+    stays = failed == "remote" and made.reason in ("reject.thermal", "reject.queue_full")
     return refusals.reject(
-        "reject.unavailable", told, retry_s=refusals.DOWN_RETRY_S if after is None else after
+        made.reason if stays else "reject.unavailable",
+        told,
+        retry_s=refusals.DOWN_RETRY_S if after is None else after,
     )

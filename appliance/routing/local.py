@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from appliance.routing import refusals, rules
 from appliance.routing.types import Decision, Features, LocalView, RemoteView, View
+from appliance.text import clean_line
 from appliance.units import duration
 
 
@@ -39,10 +40,13 @@ def _down(f: Features, v: View, local: LocalView) -> Decision | None:
     """Rule 5. A state that nobody here knows counts as down."""
     if local.state in rules.SERVING | rules.LOADING:
         return None
+    told = clean_line(local.detail, 500).rstrip(".")
+    why = f"The local engine is {local.state}" + (f" ({told})" if told else "")
+    # With a reason it has given up for good: it comes back when somebody has done something.
+    retry = refusals.GIVEN_UP_RETRY_S if told and local.state == "failed" else refusals.DOWN_RETRY_S
     return refusals.leave_or_reject(
-        f, v, f"The local engine is {local.state}",
-        leave="remote.engine_down", stay="reject.unavailable", retry_s=refusals.DOWN_RETRY_S,
-    )  # fmt: skip
+        f, v, why, leave="remote.engine_down", stay="reject.unavailable", retry_s=retry
+    )
 
 
 def _hot(f: Features, v: View, local: LocalView) -> Decision | None:

@@ -9,6 +9,7 @@ from appliance.routing.rules import barrier, candidate, tokens_needed
 from appliance.routing.types import Decision, Features, RemoteView, View
 
 DOWN_RETRY_S = 10
+GIVEN_UP_RETRY_S = 60
 LOADING_RETRY_S = 5
 HOT_RETRY_S = 60
 """The governor's dwell: it must be cool for so long before it generates again."""

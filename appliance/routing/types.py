@@ -58,6 +58,8 @@ class LocalView:
     """For this request's expected output."""
     decode_per_s: float | None = None
     """Tokens per second of one reply."""
+    detail: str = ""
+    """For people: why a failed engine stays down, and what to do about it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ class FakeLocal:
         self.elsewhere: set[str] = set()
         """Refs that lie here and aren't served."""
         self.ctx: int | None = 4096
+        self.detail = ""
         self.codes: tuple[str, ...] = ()
         self.outcomes: list[Outcome] = []
         self.loaded = asyncio.Event()
@@ -59,7 +60,7 @@ class FakeLocal:
         now = self.queue.snapshot
         return LocalView(
             self.state, now.slots, now.running, now.waiting, now.max_queue, now.predicted_wait,
-            self.ctx, self.thermal, self.factor, serves=True,
+            self.ctx, self.thermal, self.factor, serves=True, detail=self.detail,
         )  # fmt: skip
 
     def endpoint(self, served: Served) -> Endpoint | None:
@@ -68,7 +69,8 @@ class FakeLocal:
         return self.own or Endpoint(self.url or self.engine.url, None, "engine-key", 1)
 
     async def ready(self, served: Served) -> Endpoint | None:
-        await self.loaded.wait()
+        if self.endpoint(served) is None and self.state in ("starting", "loading"):
+            await self.loaded.wait()
         return self.endpoint(served)
 
     def admission(self, served: Served) -> Admission | None:
@@ -208,7 +210,7 @@ async def house(
     ):
         local, remote = FakeLocal(engine, slots, max_queue), FakeRemote(far)
         journal, host = FakeJournal(), FakeHost()
-        app = make_app(Ports(local, FakeRemotes(remote), journal, host), limits=limits or Limits())
+        app = make_app(Ports(local, FakeRemotes(remote), journal, host), limits=limits or short())
         runner = make_runner(app, shutdown_timeout_s=shutdown_timeout_s)
         made = House(engine, far, local, remote, journal, host, http, runner)
         await runner.setup()
@@ -229,4 +231,4 @@ async def until(holds: Callable[[], bool], seconds: float = 1.0) -> None:
 
 def short(**limits: Any) -> Limits:
     """Limits for tests, with some of them short."""
-    return replace(Limits(connect_s=2.0, first_token_s=20.0), **limits)
+    return replace(Limits(connect_s=2.0, first_token_s=20.0, notice_s=0.05), **limits)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from appliance.engines import Endpoint
 from tests.gateway.house import LOCAL_MODEL, REMOTE_MODEL, House, short, until
 from tests.gateway.house import house as running
 from tests.gateway.upstream import Script
@@ -113,6 +114,49 @@ async def test_a_500_that_blames_the_request_is_a_400(house: House, message: str
         assert got.headers["X-Appliance-Reason"] == "reject.unsupported"
         assert (await got.json())["error"]["type"] == "invalid_request_error"
     assert house.far.seen == []
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("script", [_DOWN["dies"], _DOWN["ends"]])
+async def test_an_engine_that_died_is_waited_for_when_no_remote_may_answer(
+    house: House, script: Script, stream: bool
+) -> None:
+    house.engine.script = script
+    asked = asyncio.create_task(_read(house, stream=stream))
+    await house.engine.arrived.get()
+    house.local.state = "starting"
+    house.engine.script = Script()
+    house.local.own = Endpoint(house.engine.url, None, "engine-key", 2)
+    async with asyncio.timeout(2):
+        await house.engine.seen[0].over.wait()
+    assert house.local.queue.snapshot.running == 1, "it keeps its place"
+    house.local.state = "ready"
+    house.local.loaded.set()
+    status, headers, raw = await asked
+    assert (status, headers["X-Appliance-Reason"]) == (200, "local.ok")
+    assert "日本語".encode() in raw
+    assert len(house.engine.seen) == 2
+    assert house.local.queue.snapshot.running == 0
+
+
+async def test_an_engine_that_dies_twice_under_a_request_is_not_waited_for_again(house: House) -> None:
+    house.engine.script = _DOWN["dies"]
+    asked = asyncio.create_task(_read(house))
+    await house.engine.arrived.get()
+    house.local.own = Endpoint(house.engine.url, None, "engine-key", 2)
+    status, headers, raw = await asked
+    assert (status, headers["X-Appliance-Reason"]) == (503, "reject.unavailable")
+    assert len(house.engine.seen) == 2
+    assert b"no remote is configured" not in raw, "one is, and it is down"
+
+
+async def test_hot_with_a_remote_that_fails_is_still_a_matter_of_heat(house: House) -> None:
+    house.remote.up = True
+    house.local.thermal = "critical"
+    house.far.script = Script(status=500)
+    async with house.post() as got:
+        assert (got.status, got.headers["X-Appliance-Reason"]) == (503, "reject.thermal")
+        assert "it has just failed" in (await got.json())["error"]["message"]
 
 
 async def test_a_refused_connection_moves_over_too_and_the_slot_is_free(house: House) -> None:

@@ -90,8 +90,8 @@ def test_the_local_side_failed(features: dict[str, Any], seen: dict[str, Any], r
         ({}, {"local": BUSY}, "local.fallback"),
         ({}, {"local": {"state": "loading"}}, "local.fallback"),
         ({}, {"local": {"state": "failed"}}, "reject.unavailable"),
-        ({}, {"local": HOT}, "reject.unavailable"),
-        ({}, {"local": FULL}, "reject.unavailable"),
+        ({}, {"local": HOT}, "reject.thermal"),
+        ({}, {"local": FULL}, "reject.queue_full"),
         ({}, {"local": {"serves": False}}, "reject.unavailable"),
         ({}, {"no_local": True}, "reject.unavailable"),
         ({}, {"policy": "remote-only"}, "reject.unavailable"),
@@ -117,6 +117,18 @@ def test_the_refusal_after_a_failure_keeps_the_longer_retry() -> None:
     made = failed("remote", {}, {"local": HOT})
     assert (made.status, made.retry_after_s) == (503, 60)
     assert "critically hot" in made.detail
+
+
+def test_a_remote_that_just_failed_is_not_said_to_be_missing() -> None:
+    for remote in ("vllm", None):
+        made = failed("remote", {}, {"local": {"state": "failed"}}, remote=remote)
+        assert "no remote is configured" not in made.detail
+        assert "vllm is down (it has just failed)" in made.detail
+
+
+def test_a_local_side_that_just_failed_may_be_back_soon() -> None:
+    made = failed("local", {}, {"remotes": NONE})
+    assert (made.status, made.retry_after_s) == (503, 10)
 
 
 def test_foreign_text_in_the_cause_is_cleaned() -> None:

@@ -265,3 +265,10 @@ def test_both_predictions_come_with_the_decision() -> None:
     local = {**BUSY, **TIMES, "thermal": "throttled", "factor": 0.5}
     made = decided({"wish": "local"}, {"local": local, "remotes": (SOON,)})
     assert (made.local_finish_s, made.remote_finish_s) == (28.0, 4.0)
+
+
+def test_an_engine_that_has_given_up_says_why_and_what_to_do() -> None:
+    why = "The engine crashed 4 times; \x1b[1mdo: look at `appliance logs`."
+    made = decide(request(), view(local={"state": "failed", "detail": why}, remotes=()))
+    assert (made.reason, made.retry_after_s) == ("reject.unavailable", 60)
+    assert "crashed 4 times; [1mdo: look at `appliance logs`), and no remote is configured." in made.detail
