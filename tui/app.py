@@ -111,7 +111,10 @@ class ApplianceApp(App[int]):
         if old.lost is not None and old.snapshot is not None:
             happened = (events.Event(now, "Contact with the appliance is back.", "ok"), *happened)
         version = self._door.version_mismatch if self._door else None
-        self._show(snapshot=shot, lost=None, history=old.history.add(shot), version=version)
+        self._show(
+            snapshot=shot, lost=None, history=old.history.add(shot), version=version, taken=now,
+            since=state.standing(old.since, shot),
+        )  # fmt: skip
         self._tell(*happened)
 
     def _lose(self, error: ApplianceError) -> None:
@@ -176,11 +179,14 @@ class ApplianceApp(App[int]):
 
     def action_help(self) -> None:
         """Show the keys."""
-        self.push_screen(Overlay("Keys", boxes.help_lines(), ascii_only=self._ascii_only))
+        self.push_screen(Overlay("Keys", boxes.help_lines, ascii_only=self._ascii_only))
 
     def action_notices(self) -> None:
         """List notes and events."""
-        self.push_screen(Overlay("Notices", boxes.notice_lines(self.view), ascii_only=self._ascii_only))
+        view = self.view  # the box stands still while the values behind it move on
+        self.push_screen(
+            Overlay("Notices", lambda width: boxes.notice_lines(view, width), ascii_only=self._ascii_only)
+        )
 
     def action_freeze(self) -> None:
         """Stop or go on with the display."""
@@ -194,6 +200,8 @@ class ApplianceApp(App[int]):
 
     def action_toggle_engine(self) -> None:
         """Stop the engine, or start it with what was asked for the last time."""
+        if self._is_working():
+            return
         if self.view.phase in ("running", "loading"):
             self._after_asking("Stop the engine?", "Stopping the engine", lambda door: door.stop_engine())
         else:
@@ -201,15 +209,16 @@ class ApplianceApp(App[int]):
 
     def action_restart_engine(self) -> None:
         """Plan again with the same wishes, and restart the engine."""
-        self._after_asking("Restart the engine?", "Restarting the engine", lambda door: door.restart_engine())
+        if not self._is_working():
+            self._after_asking(
+                "Restart the engine?", "Restarting the engine", lambda door: door.restart_engine()
+            )
 
     def _after_asking(self, question: str, doing: str, command: Callable[[Door], object]) -> None:
-        shot = self.view.snapshot
-        running = max(shot.queue.running or 0, len(shot.running)) if shot else 0
-        if running == 0:
+        detail = boxes.at_stake(self.view.snapshot)
+        if detail is None:
             self._run(doing, command)
             return
-        detail = f"{running} running request{'s' if running != 1 else ''} would be cut off."
 
         def answered(yes: bool | None) -> None:
             if yes:
@@ -217,9 +226,17 @@ class ApplianceApp(App[int]):
 
         self.push_screen(Question(question, detail, ascii_only=self._ascii_only), answered)
 
+    def _is_working(self) -> bool:
+        """True while a command is under way, which is then said."""
+        if self.view.working is None:
+            return False
+        self._show()
+        self.notify(f"{state.working(self.view)}. The next command can come after it.", markup=False)
+        return True
+
     def _run(self, doing: str, command: Callable[[Door], object]) -> None:
-        if self.view.working is None and self._door is not None:
-            self._show(working=doing)
+        if self._door is not None and not self._is_working():
+            self._show(working=doing, working_since=self._clock())
             self.run_worker(self._obey(doing, command, self._door), group="command", exit_on_error=False)
 
     async def _obey(self, doing: str, command: Callable[[Door], object], door: Door) -> None:
@@ -230,7 +247,7 @@ class ApplianceApp(App[int]):
             self._tell(events.Event(self._clock(), f"{doing} failed: {text}", "bad"))
             self.notify(text, title=f"{doing} failed", severity="error", markup=False)
         finally:
-            self._show(working=None)
+            self._show(working=None, working_since=None)
             self._wake.set()
 
 

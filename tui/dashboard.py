@@ -53,7 +53,7 @@ class Dashboard(Screen[None]):
             yield self._panel("gpu", lambda v, w: gpu_panel(v, w, self._compact))
             yield self._panel("host", lambda v, w: host_panel(v, w, self._compact))
             yield self._panel("downloads", downloads_panel)
-            yield self._panel("notes", lambda v, w: notes_panel(v, self._compact))
+            yield self._panel("notes", lambda v, w: notes_panel(v, w, self._compact))
             yield self._panel("requests", lambda v, w: requests_panel(v, w, self._compact))
         yield self._rows("notice", state.notice)
         yield self._rows("footer", state.footer)

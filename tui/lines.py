@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal, TypeAlias
 
 from rich.cells import cell_len
@@ -157,3 +158,51 @@ def wrap(text: str, width: int, most: int) -> tuple[str, ...]:
         rows.append(crop(current, width))
         current = word
     return (*rows, crop(current, width)) if current else tuple(rows)
+
+
+def wrap_line(spans: Line, width: int, *, most: int | None = None, indent: int = 0) -> tuple[Line, ...]:
+    """A line in rows of at most `width` columns, broken at spaces where it can be; tones stay.
+
+    Rows after the first begin with `indent` blanks. Of more than `most` rows the last one is cut with `…`.
+    """
+    chars = [(char, span.tone) for span in spans for char in safe(span.text)]
+    if width <= indent or not chars:
+        return (fit_line(spans, width),) if chars and width > 0 else (spans,)
+    rows: list[Line] = []
+    start = 0
+    while start < len(chars):
+        pad = indent if rows else 0
+        if most is not None and len(rows) == most - 1:
+            rows.append(_crop_line(_spans(chars[start:], pad), width))
+            break
+        end = _row_end(chars, start, width - pad)
+        rows.append(_spans(chars[start:end], pad))
+        start = end
+        while start < len(chars) and chars[start][0] == " ":
+            start += 1
+    return tuple(rows)
+
+
+def _row_end(chars: list[tuple[str, Tone]], start: int, room: int) -> int:
+    """Where the row that begins at `start` ends: at a space, or inside a word longer than the row."""
+    used, at, space, word = 0, start, None, False
+    while at < len(chars) and (used := used + cells(chars[at][0])) <= room:
+        if chars[at][0] != " ":
+            word = True
+        elif word:
+            space = at
+        at += 1
+    if at == len(chars) or chars[at][0] == " " or space is None:
+        return max(at, start + 1)
+    return space
+
+
+def _spans(chars: list[tuple[str, Tone]], pad: int) -> Line:
+    out: list[Span] = [Span(" " * pad)] if pad else []
+    for tone, group in groupby(chars, key=lambda pair: pair[1]):
+        out.append(Span("".join(char for char, _ in group), tone))
+    return tuple(out)
+
+
+def _crop_line(spans: Line, width: int) -> Line:
+    return fit_line(spans, width) if width_of(spans) > width else spans

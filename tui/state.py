@@ -6,12 +6,12 @@ Everything here is pure. Widgets draw a `View`; the app makes a new one after ea
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
 from typing import Literal
 
-from appliance.client import StatusSnapshot
+from appliance.client import NoteRow, StatusSnapshot
 from appliance.errors import ApplianceError
 from tui import glyphs
 from tui.actions import ACTIONS, SCREENS, Action
@@ -59,10 +59,15 @@ class View:
     frozen: bool = False
     version: str | None = None
     """The daemon's version when it is not ours."""
+    taken: float | None = None
+    """Unix time at which `snapshot` came."""
+    since: Mapping[str, float] = field(default_factory=dict)
+    """For each note that stands now, by code: the earliest time that the daemon named for it."""
     events: tuple[Event, ...] = ()
     """Newest first."""
     working: str | None = None
     """The command that runs now, e.g. `Stopping the engine`."""
+    working_since: float | None = None
     interval_s: float = 1.0
     zone: tzinfo | None = None
     """Time zone of clocks; None is that of this computer."""
@@ -76,6 +81,15 @@ class View:
     def dimmed(self) -> bool:
         """True when the values are old."""
         return self.lost is not None
+
+    @property
+    def moment(self) -> float:
+        """The time that ages are counted to: now, or when the last values came once contact is lost."""
+        return self.taken if self.lost is not None and self.taken is not None else self.now
+
+    def standing(self, note: NoteRow) -> float | None:
+        """Since when a note stands (Unix time); None when the daemon does not say."""
+        return None if note.since is None else self.since.get(note.code, note.since)
 
     def clock(self, moment: float | None) -> str:
         """A Unix time as `12:04:29`."""
@@ -103,6 +117,15 @@ def phase(shot: StatusSnapshot | None) -> Phase:
             return "running"
         case _:
             return "stopped"
+
+
+def standing(known: Mapping[str, float], shot: StatusSnapshot) -> dict[str, float]:
+    """Since when each note stands; a daemon that names a later time for one does not make it younger."""
+    return {
+        note.code: min(note.since, known.get(note.code, note.since))
+        for note in shot.notes
+        if note.since is not None
+    }
 
 
 def engine_mark(shot: StatusSnapshot | None) -> Span:
@@ -155,14 +178,12 @@ def notice(view: View, width: int) -> Line:
 def _notice(view: View) -> tuple[str, NoticeTone]:
     if view.lost is not None:
         since = ago(view.lost.since, view.now)
-        return (
-            f"{glyphs.FAILED} Lost contact with the appliance {since} ago, retrying. {view.lost.message}",
-            "bad",
-        )
+        told = " ".join(part for part in (view.lost.hint, view.lost.message) if part)
+        return f"{glyphs.FAILED} Lost contact {since} ago, retrying. {told}", "bad"
     if view.frozen:
         return f"‖ Frozen at {view.clock(view.now)}. Space goes on.", "accent"
     if view.working is not None:
-        return f"{glyphs.BUSY} {view.working} …", "accent"
+        return f"{glyphs.BUSY} {working(view)} …", "accent"
     newest = view.events[0] if view.events else None
     if newest is not None and view.now - newest.at < FRESH_S:
         return _told(view, newest)
@@ -174,6 +195,13 @@ def _notice(view: View) -> tuple[str, NoticeTone]:
         first = " ".join(part for part in (notes[0].detail or notes[0].code, notes[0].todo) if part)
         return f"! {first}" + (f"  ({len(notes)} notes, n lists them)" if len(notes) > 1 else ""), "warn"
     return _told(view, newest) if newest is not None else ("", "muted")
+
+
+def working(view: View) -> str:
+    """The command under way and for how long, e.g. `Restarting the engine, 4.0 s so far`."""
+    since = view.working_since
+    spent = "" if since is None or view.now - since < 1 else f", {ago(since, view.now)} so far"
+    return f"{view.working}{spent}"
 
 
 def _told(view: View, event: Event) -> tuple[str, NoticeTone]:

@@ -34,9 +34,24 @@ async def test_a_lost_daemon_is_shown_over_the_dimmed_last_values(stub: StubDaem
         on.clock.now += 3
         await on.poll()
         assert "✖ daemon lost" in on.text
-        assert "Lost contact with the appliance 3.0 s ago, retrying." in on.text
+        assert "Lost contact 3.0 s ago, retrying. Start it" in on.text
         assert "Qwen2.5-32B-Instruct" in on.text
         assert on.app.view.dimmed
+
+
+async def test_a_dead_daemons_engine_does_not_go_on_running(stub: StubDaemon, paths: Paths) -> None:
+    async with against(paths, (140, 40)) as on:
+        assert "─ ● ready · up 2 h 14 m ─" in on.text
+        stub.stop()
+        on.clock.now += 600
+        await on.poll()
+        assert "─ last seen ● ready · up 2 h 14 m ─" in on.text
+        assert "● ready, last seen" in on.text
+        stub.paths.daemon_file.unlink()
+        on.clock.now += 70
+        await on.poll()
+        assert "Lost contact 1 m 10 s ago, retrying. Start it with: appliance up" in on.text
+        assert "up 2 h 14 m" in on.text
 
 
 async def test_contact_comes_back_by_itself(stub: StubDaemon, paths: Paths) -> None:

@@ -118,6 +118,50 @@ async def test_s_tries_a_failed_engine_again(stub: StubDaemon, paths: Paths) -> 
         assert len(stub.asked("POST", "/api/engine/restart")) == 1
 
 
+async def test_the_question_tells_running_from_waiting(stub: StubDaemon, paths: Paths) -> None:
+    async with against(paths) as on:
+        rows = stub.script.status["requests"]["running"]
+        rows += [rows[0] | {"request_id": f"q{n}", "route": "none", "tokens_out": None} for n in range(2)]
+        rows += [rows[0] | {"request_id": "away", "route": "remote"}]
+        await on.poll()
+        await on.press("s")
+        await on.until("1 running request would be cut off.")
+        assert "2 waiting requests would have to wait longer" in on.text
+
+
+async def test_a_key_during_a_command_says_what_is_under_way(stub: StubDaemon, paths: Paths) -> None:
+    quiet(stub)
+    async with against(paths) as on:
+        stub.script.held.clear()
+        await on.pilot.press("r")
+        await on.until("Restarting the engine …")
+        on.clock.now += 12
+        await on.pilot.press("s")
+        await on.until("command can come after it.")
+        assert "Restarting the engine, 12.0 s so far" in on.text
+        stub.script.held.set()
+        await on.app.workers.wait_for_complete()
+        assert on.app.view.working is None
+    assert stub.asked("POST", "/api/engine/stop") == []
+
+
+LONG = "Install an engine for this GPU: " + " ".join(
+    f"appliance engines install cuda-{n:02d}" for n in range(6)
+)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_notices_box_wraps_a_long_remedy(size: tuple[int, int]) -> None:
+    document = documents.cpu_only()
+    document["notes"][0]["todo"] = LONG
+    async with fixed(document, size) as on:
+        await on.press("n")
+        await on.until("cuda-05")
+        shown = " ".join(row.strip(" │▐▁▔█▇▆▅▄▃▂╭╮╰╯─") for row in on.text.splitlines())
+        assert all(f"cuda-{n:02d}" in shown for n in range(6))
+        assert "…" not in on.text.partition("Notices")[2].partition("cuda-05")[0]
+
+
 async def test_r_restarts_the_engine_after_asking(stub: StubDaemon, paths: Paths) -> None:
     async with against(paths) as on:
         await on.press("r")

@@ -84,9 +84,7 @@ def test_the_notice_says_the_most_urgent_thing() -> None:
     everything = view(
         documents.cpu_only(), lost=LOST, frozen=True, working="Stopping", version="9", events=(event,)
     )
-    assert "Lost contact with the appliance 4.0 s ago, retrying. No daemon." in plain(
-        state.notice(everything, 100)
-    )
+    assert "Lost contact 4.0 s ago, retrying. Start it. No daemon." in plain(state.notice(everything, 100))
     for changes, expected in (
         ({"lost": None}, "Frozen at 09:04:29"),
         ({"frozen": False}, "Stopping …"),
@@ -107,7 +105,7 @@ def test_an_old_event_gives_way_to_a_note_but_not_to_nothing() -> None:
 
 
 def test_every_action_is_in_the_help_and_has_one_key() -> None:
-    shown = "\n".join(map(plain, help_lines()))
+    shown = "\n".join(map(plain, help_lines(200)))
     assert all(action.help in shown for action in ACTIONS)
     assert len({action.key for action in ACTIONS}) == len(ACTIONS)
     assert len({action.id for action in ACTIONS}) == len(ACTIONS)
@@ -115,10 +113,32 @@ def test_every_action_is_in_the_help_and_has_one_key() -> None:
 
 def test_the_notice_list_has_notes_with_what_to_do_then_events() -> None:
     shown = view(documents.cpu_only(), events=(Event(documents.NOW, "It happened."),))
-    text = "\n".join(map(plain, notice_lines(shown)))
+    text = "\n".join(map(plain, notice_lines(shown, 92)))
     assert "no_gpu_engine  NVML library not found  (for 1 m 00 s)" in text
     assert text.index("appliance engines install cuda") < text.index("09:04:29  It happened.")
-    assert plain(notice_lines(view())[0]) == "Nothing to report."
+    assert plain(notice_lines(view(), 92)[0]) == "Nothing to report."
+
+
+def test_a_command_under_way_says_for_how_long() -> None:
+    shown = view(working="Restarting the engine", working_since=documents.NOW - 4)
+    assert "◐ Restarting the engine, 4.0 s so far …" in plain(state.notice(shown, 80))
+
+
+def test_ages_stand_still_without_contact() -> None:
+    assert view(taken=documents.NOW - 9, lost=LOST).moment == documents.NOW - 9
+    assert view(taken=documents.NOW - 9).moment == documents.NOW
+
+
+def test_a_note_never_becomes_younger_and_forgets_when_it_is_over() -> None:
+    def shot(*since: float | None) -> StatusSnapshot:
+        notes = [{"code": f"n{at}", "since": moment} for at, moment in enumerate(since)]
+        return StatusSnapshot.parse(documents.normal() | {"notes": notes})
+
+    first = state.standing({}, shot(100.0, 200.0, None))
+    assert first == {"n0": 100.0, "n1": 200.0}
+    later = state.standing(first, shot(150.0))
+    assert later == {"n0": 100.0}
+    assert state.standing(later, shot()) == {}
 
 
 def test_tiny_terminals_are_told_what_is_needed() -> None:

@@ -23,6 +23,7 @@ from tui.lines import (
     safe,
     width_of,
     wrap,
+    wrap_line,
 )
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=60)
@@ -132,3 +133,28 @@ def test_each_state_has_glyph_and_word() -> None:
         assert glyph
         assert word == state
     assert glyphs.mark(None) == glyphs.mark("unknown") == Span("n/a", "muted")
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "most", "expected"),
+    [
+        ("one two three", 20, None, ("one two three",)),
+        ("one two three", 7, None, ("one two", "  three")),
+        ("abcdefghij", 4, None, ("abcd", "  ef", "  gh", "  ij")),
+        ("  a bcdef", 6, None, ("  a", "  bcde", "  f")),
+        ("one two three four", 7, 2, ("one two", "  thre…")),
+        ("日本語 日本語", 7, None, ("日本語", "  日本", "  語")),
+        ("", 9, None, ("",)),
+    ],
+)
+def test_a_line_is_wrapped_at_spaces(
+    text: str, width: int, most: int | None, expected: tuple[str, ...]
+) -> None:
+    rows = wrap_line((Span(text),), width, most=most, indent=2)
+    assert tuple(map(plain, rows)) == expected
+    assert all(width_of(row) <= width for row in rows)
+
+
+def test_wrapping_keeps_the_tones() -> None:
+    rows = wrap_line((Span("! code", "warn"), Span(" and more", "muted")), 8)
+    assert rows == ((Span("! code", "warn"),), (Span("and more", "muted"),))

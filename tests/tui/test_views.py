@@ -272,6 +272,7 @@ def test_downloads(changes: dict[str, Any], expected: str) -> None:
 
 
 def test_notes_say_what_to_do() -> None:
-    assert "appliance engines install cuda" in text(notes_panel(view(documents.cpu_only()), compact=False))
-    assert len(notes_panel(view(documents.cpu_only()), compact=True).lines) == 1
-    assert notes_panel(view(), compact=False).lines == ()
+    shown = notes_panel(view(documents.cpu_only()), 96, compact=False)
+    assert "appliance engines install cuda" in text(shown)
+    assert len(notes_panel(view(documents.cpu_only()), 96, compact=True).lines) == 1
+    assert notes_panel(view(), 96, compact=False).lines == ()

@@ -35,7 +35,8 @@ def engine_panel(view: View, width: int, compact: bool) -> PanelView:
             return _failed(view, width, compact)
     assert shot is not None
     engine = shot.engine
-    scope = joined([(engine_mark(shot),), _since(engine, view.now)])
+    seen = line("last seen ") if view.lost is not None else ()
+    scope = joined([(*seen, engine_mark(shot)), _since(engine, view.moment)])
     rows = _short(shot, engine, view, width) if compact else _long(shot, engine, width)
     if view.phase == "loading":
         rows = (*rows[:2], *_progress(engine, view, width))
@@ -151,7 +152,7 @@ def _process(engine: EngineRow | None) -> Line:
 def _progress(engine: EngineRow | None, view: View, width: int) -> tuple[Line, ...]:
     if engine is None:
         return ()
-    spent = ago(engine.started_at, view.now)
+    spent = ago(engine.started_at, view.moment)
     share = engine.load_progress
     meter = "" if share is None else f"{bar([(share, '█')], 1.0, 24)} {percent(share * 100)} · "
     tail = [line(Span("  " + text, "muted")) for text in engine.last_lines[-3:]]

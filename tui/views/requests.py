@@ -69,7 +69,7 @@ def _row(view: View, row: RequestRow, columns: tuple[_Column, ...], widths: list
     running = row.status is None
     values = {
         "Time": view.clock(row.started_at),
-        "Route": row.route or "–",
+        "Route": "–" if row.route in (None, "none") else row.route,
         "Model": row.served_model or row.model or words.NA,
         "In": words.number(row.tokens_in),
         "Out": words.number(row.tokens_out),
@@ -86,7 +86,7 @@ def _row(view: View, row: RequestRow, columns: tuple[_Column, ...], widths: list
 def status_words(row: RequestRow) -> tuple[str, Tone]:
     """The status column: what the request does or how it ended, and why it went where it went."""
     if row.status is None:
-        return ("streaming" if row.tokens_out else "waiting", "accent")
+        return (_doing(row), "accent")
     if row.status == _CLIENT_LEFT:
         return (f"{row.status}  client went away", "muted")
     notes = ", ".join(filter(None, (words.reason(row.reason), words.degraded(row.degraded))))
@@ -94,6 +94,13 @@ def status_words(row: RequestRow) -> tuple[str, Tone]:
     if row.status >= 500:
         return (text, "bad")
     return (text, "warn" if row.status >= 400 or row.degraded else "plain")
+
+
+def _doing(row: RequestRow) -> str:
+    """What a running request does; it has no route until a side is settled."""
+    if row.tokens_out or row.ttft_ms is not None:
+        return "streaming"
+    return "running" if row.route in ("local", "remote") else "waiting"
 
 
 def _none_yet(url: str | None, model: str) -> tuple[Line, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from appliance.client import StatusSnapshot
 from tui import glyphs
 from tui.frame import PanelView
-from tui.lines import Line, Span, line
+from tui.lines import Line, Span, line, width_of
 from tui.state import View, engine_mark
 from tui.words import NA, number, place, reason
 
@@ -24,10 +24,10 @@ def route_panel(view: View, width: int) -> PanelView:
     return PanelView(
         "Route",
         (
-            _row("Local", (engine_mark(shot),)),
+            _row("Local", (engine_mark(shot), Span(", last seen" if view.lost is not None else ""))),
             _row("Queue", queue_words(shot, long=True)),
             _row("Remote", remote_words(shot, long=True)),
-            _row("Today", today_words(shot, long=True)),
+            *_today(shot, width - _LABEL),
             _row("Last", _last(shot)),
             _row("Serving", line(place(shot.gateway_url))),
         ),
@@ -70,6 +70,18 @@ def today_words(shot: StatusSnapshot, *, long: bool = False) -> Line:
     if long:
         return line(f"{local} local · {remote} remote · {errors} err")
     return line(f"{local} local, {remote} remote, {errors} err today")
+
+
+def _today(shot: StatusSnapshot, width: int) -> tuple[Line, ...]:
+    """One row, or two where it would be cut."""
+    whole = today_words(shot, long=True)
+    if width_of(whole) <= width:
+        return (_row("Today", whole),)
+    today = shot.today
+    return (
+        _row("Today", line(f"{number(today.local)} local · {number(today.remote)} remote")),
+        _row("", line(f"{number(today.errors)} err")),
+    )
 
 
 def _last(shot: StatusSnapshot) -> Line:
