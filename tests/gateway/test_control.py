@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import aiohttp
@@ -62,9 +63,16 @@ async def url(scripted: Scripted) -> AsyncIterator[str]:
 
 
 async def call(
-    url: str, method: str, path: str, *, token: str | None = TOKEN, **more: Any
+    url: str,
+    method: str,
+    path: str,
+    *,
+    token: str | None = TOKEN,
+    more_headers: Mapping[str, str] | None = None,
+    **more: Any,
 ) -> tuple[int, dict[str, Any]]:
     headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
+    headers |= more_headers or {}
     async with (
         aiohttp.ClientSession() as session,
         session.request(method, url + path, headers=headers, **more) as response,
@@ -80,6 +88,22 @@ async def test_without_the_token_nothing_is_asked(url: str, scripted: Scripted, 
         assert status == 401
         assert document["error"]["hint"]
     assert scripted.asked == []
+
+
+async def test_a_token_that_is_no_ascii_is_a_wrong_token(url: str, scripted: Scripted) -> None:
+    host, port = url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"GET /api/status HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \xe9\xe9\r\n\r\n")
+    assert b" 401 " in await reader.readline()
+    writer.close()
+    assert scripted.asked == []
+
+
+async def test_a_body_in_a_false_encoding_is_a_400(url: str) -> None:
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip", "Content-Length": "2"}
+    status, document = await call(url, "POST", "/api/plan", data=b"{}", more_headers=headers)
+    assert status == 400
+    assert document["error"]["hint"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from appliance.engines import Endpoint
+from tests.gateway.faults import DOWN, FAILING, read
 from tests.gateway.house import LOCAL_MODEL, REMOTE_MODEL, House, short, until
 from tests.gateway.house import house as running
 from tests.gateway.upstream import Script
@@ -21,30 +21,8 @@ def _dead_url() -> str:
         return f"http://127.0.0.1:{gone.getsockname()[1]}"
 
 
-_DOWN = {
-    "503 loading": Script(
-        status=503, error={"code": 503, "message": "Loading model", "type": "unavailable_error"}
-    ),
-    "dies": Script(breaks_after=0, breakage="die"),
-    "ends": Script(breaks_after=0, breakage="eof"),
-}
-"""An engine that is not there: the remote may answer."""
-_ODD = {
-    "500": Script(status=500),
-    "502": Script(status=502),
-    "429": Script(status=429),
-    "error": Script(breaks_after=0, breakage="error"),
-    "error and done": Script(breaks_after=0, breakage="error_done"),
-    "garbage": Script(breaks_after=0, breakage="garbage"),
-    "only done": Script(breaks_after=0, breakage="false_done"),
-    "no stream": Script(content_type="text/html"),
-}
-"""Answers of an engine that lives: no reason to send the prompt away. Of a remote, failures all the same."""
-_FAILING = {**_DOWN, **_ODD}
-
-
 @pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("script", _DOWN.values(), ids=_DOWN)
+@pytest.mark.parametrize("script", DOWN.values(), ids=DOWN)
 async def test_before_the_first_delta_the_remote_takes_over(
     house: House, script: Script, stream: bool
 ) -> None:
@@ -66,99 +44,6 @@ async def test_before_the_first_delta_the_remote_takes_over(
     assert (row.route, row.served_model, row.status, row.degraded) == ("remote", REMOTE_MODEL, 200, "remote")
 
 
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("script", _ODD.values(), ids=_ODD)
-async def test_an_engine_that_answers_nonsense_is_no_reason_to_send_the_prompt_away(
-    house: House, script: Script, stream: bool
-) -> None:
-    house.remote.up = True
-    house.engine.script = script
-    async with house.post(stream=stream) as got:
-        assert got.status == 502
-        assert got.headers["X-Appliance-Route"] == "local"
-        assert got.headers["x-should-retry"] == "false"
-        assert "engine is failed" not in await got.text()
-    assert house.far.seen == []
-    row = await house.row()
-    assert (row.route, row.status) == ("local", 502)
-    async with house.post() as got:
-        await got.read()
-    assert len(house.engine.seen) == 2, "the engine is asked again by the next request"
-
-
-async def test_an_answer_of_an_engine_that_is_gone_counts_as_down(house: House) -> None:
-    house.remote.up = True
-    before_headers = asyncio.Event()
-    house.engine.script = Script(status=500, before_headers=before_headers)
-    asked = asyncio.create_task(_read(house))
-    await house.engine.arrived.get()
-    house.local.state = "starting"
-    before_headers.set()
-    status, headers, _ = await asked
-    assert (status, headers["X-Appliance-Reason"]) == (200, "remote.engine_down")
-
-
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("message", [
-    "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj",
-    "Failed to parse tools: Missing tool type: {}; tools = [\n  {}\n]",
-    "Failed to parse messages: [json.exception.type_error.302] type must be string, but is number",
-    "Failed to initialize samplers: failed to parse grammar",
-])  # fmt: skip
-async def test_a_500_that_blames_the_request_is_a_400(house: House, message: str, stream: bool) -> None:
-    house.remote.up = True
-    house.engine.script = Script(status=500, error={"code": 500, "message": message, "type": "server_error"})
-    async with house.post(stream=stream) as got:
-        assert got.status == 400
-        assert got.headers["X-Appliance-Route"] == "none"
-        assert got.headers["X-Appliance-Reason"] == "reject.unsupported"
-        assert (await got.json())["error"]["type"] == "invalid_request_error"
-    assert house.far.seen == []
-
-
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("script", [_DOWN["dies"], _DOWN["ends"]])
-async def test_an_engine_that_died_is_waited_for_when_no_remote_may_answer(
-    house: House, script: Script, stream: bool
-) -> None:
-    house.engine.script = script
-    asked = asyncio.create_task(_read(house, stream=stream))
-    await house.engine.arrived.get()
-    house.local.state = "starting"
-    house.engine.script = Script()
-    house.local.own = Endpoint(house.engine.url, None, "engine-key", 2)
-    async with asyncio.timeout(2):
-        await house.engine.seen[0].over.wait()
-    assert house.local.queue.snapshot.running == 1, "it keeps its place"
-    house.local.state = "ready"
-    house.local.loaded.set()
-    status, headers, raw = await asked
-    assert (status, headers["X-Appliance-Reason"]) == (200, "local.ok")
-    assert "日本語".encode() in raw
-    assert len(house.engine.seen) == 2
-    assert house.local.queue.snapshot.running == 0
-
-
-async def test_an_engine_that_dies_twice_under_a_request_is_not_waited_for_again(house: House) -> None:
-    house.engine.script = _DOWN["dies"]
-    asked = asyncio.create_task(_read(house))
-    await house.engine.arrived.get()
-    house.local.own = Endpoint(house.engine.url, None, "engine-key", 2)
-    status, headers, raw = await asked
-    assert (status, headers["X-Appliance-Reason"]) == (503, "reject.unavailable")
-    assert len(house.engine.seen) == 2
-    assert b"no remote is configured" not in raw, "one is, and it is down"
-
-
-async def test_hot_with_a_remote_that_fails_is_still_a_matter_of_heat(house: House) -> None:
-    house.remote.up = True
-    house.local.thermal = "critical"
-    house.far.script = Script(status=500)
-    async with house.post() as got:
-        assert (got.status, got.headers["X-Appliance-Reason"]) == (503, "reject.thermal")
-        assert "it has just failed" in (await got.json())["error"]["message"]
-
-
 async def test_a_refused_connection_moves_over_too_and_the_slot_is_free(house: House) -> None:
     house.remote.up = True
     house.local.url = _dead_url()
@@ -172,7 +57,7 @@ async def test_the_first_upstream_is_closed_before_the_second_is_opened() -> Non
         house.remote.up = True
         house.engine.script = Script(first=asyncio.Event())
         house.far.script = Script(before_headers=asyncio.Event())
-        asked = asyncio.create_task(_read(house, stream=True))
+        asked = asyncio.create_task(read(house, stream=True))
         await house.far.arrived.get()
         async with asyncio.timeout(2):
             await house.engine.seen[0].gone.wait()
@@ -187,7 +72,7 @@ async def test_after_pending_headers_the_side_may_still_change() -> None:
     async with running(short(hold_s=0.02, first_token_s=0.3)) as house:
         house.remote.up = True
         house.engine.script = Script(first=asyncio.Event())
-        status, headers, raw = await _read(house, stream=True)
+        status, headers, raw = await read(house, stream=True)
         assert (status, headers["X-Appliance-Route"]) == (200, "pending")
         assert b'"route":"remote"' in raw
         assert LOCAL_MODEL.encode() not in raw
@@ -197,30 +82,12 @@ async def test_after_pending_headers_the_side_may_still_change() -> None:
 async def test_after_pending_headers_a_rejection_is_an_error_event() -> None:
     async with running(short(hold_s=0.02, first_token_s=0.3)) as house:
         house.engine.script = Script(first=asyncio.Event())
-        status, headers, raw = await _read(house, stream=True)
+        status, headers, raw = await read(house, stream=True)
         assert (status, headers["X-Appliance-Route"]) == (200, "pending")
         assert b"[DONE]" not in raw
         assert b'"error":' in raw
         assert b'"route":"none"' in raw
         assert (await house.row()).status == 503
-
-
-@pytest.mark.parametrize("script", _FAILING.values(), ids=_FAILING)
-async def test_a_failing_remote_falls_back_to_the_local_side(house: House, script: Script) -> None:
-    house.remote.up = True
-    house.configure(policy="fastest")
-    house.local.thermal = "critical"  # the router sends it away
-    house.far.script = script
-    asked = asyncio.create_task(_read(house))
-    seen = await house.far.arrived.get()
-    house.local.thermal = "cool"
-    status, headers, _ = await asked
-    assert seen.headers["Authorization"] == "Bearer remote-key"
-    assert (status, headers["X-Appliance-Route"]) == (200, "local")
-    assert headers["X-Appliance-Reason"] == "local.fallback"
-    assert headers["X-Appliance-Model"] == LOCAL_MODEL
-    assert house.remote.reports != ["ok"]
-    assert len(house.remote.reports) == 1
 
 
 async def test_both_sides_failing_is_one_truthful_error_and_no_ping_pong(house: House) -> None:
@@ -234,21 +101,6 @@ async def test_both_sides_failing_is_one_truthful_error_and_no_ping_pong(house: 
         assert 1 <= int(got.headers["Retry-After"]) <= 120
         assert int(got.headers["retry-after-ms"]) == 1000 * int(got.headers["Retry-After"])
     assert (len(house.engine.seen), len(house.far.seen)) == (1, 1)
-
-
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422, 501])
-async def test_a_4xx_never_changes_sides(house: House, status: int) -> None:
-    house.remote.up = True
-    house.engine.script = Script(
-        status=status, error={"code": status, "message": "bad thing", "type": "x_error"}
-    )
-    async with house.post() as got:
-        assert got.status == status
-        error = (await got.json())["error"]
-        assert (error["message"], error["code"]) == ("bad thing", "x_error")
-        assert got.headers.get("x-should-retry") == ("false" if status == 501 else None)
-        assert got.headers["X-Appliance-Reason"] == "reject.unsupported"
-    assert house.far.seen == []
 
 
 async def test_a_prompt_too_long_here_goes_only_to_a_larger_context(house: House) -> None:
@@ -268,62 +120,12 @@ async def test_a_prompt_too_long_here_goes_only_to_a_larger_context(house: House
         assert got.headers["X-Appliance-Route"] == "none"
 
 
-async def test_a_remote_that_refuses_our_key_is_our_fault_and_not_retried(house: House) -> None:
-    house.remote.up = True
-    house.far.script = Script(status=401)
-    async with house.post(headers={"X-Appliance-Route": "remote"}) as got:
-        assert got.status == 502
-        assert got.headers["x-should-retry"] == "false"
-    assert house.remote.reports == ["4xx"]
-
-
-@pytest.mark.parametrize("status", [401, 403, 404])
-async def test_a_remote_that_refuses_the_appliance_is_not_the_clients_problem(
-    house: House, status: int
-) -> None:
-    house.remote.up = True
-    house.local.state = "loading"  # the router sends it away
-    error = {"code": status, "message": "no", "type": "NotFoundError", "param": "model"}
-    house.far.script = Script(status=status, error=error, before_headers=asyncio.Event())
-    asked = asyncio.create_task(_read(house))
-    await house.far.arrived.get()
-    house.local.state = "ready"
-    assert house.far.script.before_headers is not None
-    house.far.script.before_headers.set()
-    got, headers, _ = await asked
-    assert (got, headers["X-Appliance-Reason"]) == (200, "local.fallback")
-    assert house.remote.reports == ["4xx"]
-
-
-async def test_a_remote_that_refuses_the_appliance_is_named_when_nobody_else_can_answer(house: House) -> None:
-    house.remote.up = True
-    house.local.state = "failed"
-    house.far.script = Script(status=401)
-    async with house.post() as got:
-        assert got.status == 502
-        assert (await got.json())["error"]["code"] == "remote_key"
-        assert got.headers["X-Appliance-Route"] == "remote"
-
-
-async def test_a_400_of_a_remote_is_the_requests_own_and_stays(house: House) -> None:
-    house.remote.up = True
-    house.local.thermal = "critical"
-    house.far.script = Script(status=400, before_headers=asyncio.Event())
-    asked = asyncio.create_task(_read(house))
-    await house.far.arrived.get()
-    house.local.thermal = "cool"
-    assert house.far.script.before_headers is not None
-    house.far.script.before_headers.set()
-    assert (await asked)[0] == 400
-    assert house.engine.seen == []
-
-
 async def test_long_requests_after_short_ones_send_the_next_away_at_once(house: House) -> None:
     async with house.post() as got:
         await got.read()
     house.remote.up = True
     house.engine.script = Script(first=asyncio.Event())
-    running_one = asyncio.create_task(_read(house, stream=True))
+    running_one = asyncio.create_task(read(house, stream=True))
     while len(house.engine.seen) < 2:
         await house.engine.arrived.get()
     usual = house.local.queue.clock
@@ -335,21 +137,13 @@ async def test_long_requests_after_short_ones_send_the_next_away_at_once(house: 
     assert (await running_one)[0] == 200
 
 
-async def test_a_field_that_the_remote_cannot_honour_is_a_400_when_only_it_may_answer(house: House) -> None:
-    house.remote.up = True
-    async with house.post(headers={"X-Appliance-Route": "remote"}, untranslatable=1) as got:
-        assert got.status == 400
-        assert "untranslatable" in (await got.json())["error"]["message"]
-    assert house.far.seen == []
-
-
 async def test_a_request_that_waits_too_long_leaves_the_queue_for_the_remote(house: House) -> None:
     house.configure(max_wait=0.0)
     house.engine.script = Script(first=asyncio.Event())
-    running_one = asyncio.create_task(_read(house, stream=True))
+    running_one = asyncio.create_task(read(house, stream=True))
     await house.engine.arrived.get()
     house.configure(max_wait=0.05)
-    waiting = asyncio.create_task(_read(house))
+    waiting = asyncio.create_task(read(house))
     await until(lambda: house.local.queue.snapshot.waiting == 1)
     house.remote.up = True
     status, headers, _ = await waiting
@@ -364,7 +158,7 @@ async def test_a_request_that_waits_too_long_leaves_the_queue_for_the_remote(hou
 async def test_a_request_waits_for_an_engine_that_loads() -> None:
     async with running() as house:
         house.local.state = "loading"
-        asked = asyncio.create_task(_read(house))
+        asked = asyncio.create_task(read(house))
         await until(lambda: house.local.queue.snapshot.running == 1)
         house.local.state = "ready"
         house.local.loaded.set()
@@ -375,7 +169,7 @@ async def test_a_request_waits_for_an_engine_that_loads() -> None:
 _STATES = st.fixed_dictionaries({
     "state": st.sampled_from(["ready", "busy", "failed", "absent", "stopping"]),
     "thermal": st.sampled_from(["cool", "warm", "throttled", "critical", "unknown"]),
-    "script": st.sampled_from([Script(), *_FAILING.values(), Script(breaks_after=1), Script(status=400)]),
+    "script": st.sampled_from([Script(), *FAILING.values(), Script(breaks_after=1), Script(status=400)]),
     "ctx": st.sampled_from([None, 1, 4096]),
     "policy": st.sampled_from(["local-only", "local-first", "fastest", "remote-only"]),
     "stream": st.booleans(),
@@ -402,8 +196,3 @@ def test_local_never_leaves_whatever_the_state_is(scene: dict[str, Any]) -> None
                 assert house.far.seen == []
 
     asyncio.run(play())
-
-
-async def _read(house: House, **body: Any) -> tuple[int, Any, bytes]:
-    async with house.post(**body) as got:
-        return got.status, got.headers, await got.read()

@@ -117,8 +117,40 @@ async def test_a_huge_body_is_refused() -> None:
     async with running(short(body_bytes=10_000)) as house:
         async with house.post(padding="x" * 20_000) as got:
             assert got.status == 413
-            assert (await got.json())["error"]["type"] == "invalid_request_error"
+            error = (await got.json())["error"]
+            assert error["type"] == "invalid_request_error"
+            assert "10 KiB" in error["message"]
         assert house.engine.seen == []
+
+
+async def test_a_body_in_another_encoding_than_it_says_is_a_400_and_no_noise(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip", "Content-Length": "7"}
+    async with house.http.post(f"{house.url}/v1/completions", data=b'{"a":1}', headers=headers) as got:
+        assert got.status == 400
+        assert "Content-Encoding" in (await got.json())["error"]["message"]
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+async def test_a_model_that_nobody_serves_now_is_a_404_with_the_command_that_serves_it(house: House) -> None:
+    house.local.elsewhere = {"embedder:F16"}
+    house.remote.mapping = {}
+    async with house.post(model="embedder") as got:
+        assert got.status == 404
+        error = (await got.json())["error"]
+    assert (error["code"], error["param"]) == ("model_not_found", "model")
+    assert "`appliance up embedder`" in error["message"]
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "\x1b[31m" * 50])
+async def test_no_more_of_an_unknown_name_is_repeated_than_a_name_needs(house: House, name: str) -> None:
+    async with house.post(model=name) as got:
+        assert got.status == 404
+        message = (await got.json())["error"]["message"]
+    assert len(message) < 200
+    assert "\x1b" not in message
+    assert "embedder" in message
 
 
 async def test_the_journal_row_holds_numbers_and_no_words(
