@@ -42,10 +42,15 @@ class DaemonLock:
 
     def take(self) -> None:
         """Raises DaemonRunning, which says where the first one serves."""
-        file = (self._paths.state / LOCK_NAME).open("a", encoding="utf-8")
+        file = (self._paths.state / LOCK_NAME).open("a+", encoding="utf-8")
         if not _try_lock(file):
+            file.seek(0)
+            owner = file.read(20).strip()
             file.close()
-            raise _running(self._paths)
+            raise _running(self._paths, owner)
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
         self._file = file
 
     def release(self) -> None:
@@ -99,9 +104,11 @@ def read(file: Path) -> Record | None:
         return None
 
 
-def _running(paths: Paths) -> DaemonRunning:
+def _running(paths: Paths, owner: str) -> DaemonRunning:
     found = read(paths.daemon_file)
-    where = f"It serves {found.url}/v1 (pid {found.pid})." if found else "It is just starting or stopping."
+    where = f"It is just starting or stopping (pid {owner or 'unknown'})."
+    if found is not None:
+        where = f"It serves {found.url}/v1 (pid {found.pid})."
     return DaemonRunning(
         "A daemon is already running here.",
         cause=where,

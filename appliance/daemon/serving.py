@@ -44,6 +44,8 @@ class ServingSnapshot:
     """Why the state is `failed`."""
     since: float = 0.0
     """Unix time of the last change of state."""
+    loaded_since: float | None = None
+    """Unix time of the load that this comes from."""
 
 
 class Serving:
@@ -156,7 +158,8 @@ class Serving:
     async def _load(self, ref: ModelRef, wishes: Wishes) -> None:
         await self._unload()
         self._wishes = wishes
-        self._set(ServingSnapshot(ref=ref, state="starting", since=time.time()))
+        now = time.time()
+        self._set(ServingSnapshot(ref=ref, state="starting", since=now, loaded_since=now))
         stored = await self._library.require(ref)
         settings = self._library.settings
         looked = await survey(settings, wishes.engine, wake=True)

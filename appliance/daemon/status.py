@@ -74,15 +74,15 @@ def notes(serving: ServingSnapshot, heat: MonitorSnapshot) -> Iterable[Note]:
     looked = serving.survey
     unused = looked.gpu_unused() if looked is not None else None
     if unused is not None:
-        yield Note(unused.code, unused.detail, unused.todo, serving.since)
+        yield Note(unused.code, unused.detail, unused.todo, serving.loaded_since)
     if looked is not None and looked.choice is not None and looked.choice.build.note:
-        yield Note("engine_build", looked.choice.build.note, None, serving.since)
+        yield Note("engine_build", looked.choice.build.note, None, serving.loaded_since)
     if serving.plan is not None and not serving.plan.measured:
         yield Note(
             "plan_estimated",
             "The plan is computed; this engine can't measure it before the load.",
             None,
-            serving.since,
+            serving.loaded_since,
         )
     if heat.stale:
         yield Note(

@@ -83,9 +83,13 @@ def test_a_second_daemon_is_told_where_the_first_one_is_and_a_killed_one_frees_t
             record.DaemonLock(paths).take()
         assert "http://127.0.0.1:9/v1" in str(caught.value)
         assert "4242" in str(caught.value)
+        paths.daemon_file.write_text("broken")
+        with pytest.raises(DaemonRunning, match=f"pid {holder.pid}"):
+            record.DaemonLock(paths).take()
     finally:
         holder.kill()
         holder.communicate()
     lock = record.DaemonLock(paths)
     lock.take()
+    assert (paths.state / record.LOCK_NAME).read_text() == f"{os.getpid()}\n"
     lock.release()
