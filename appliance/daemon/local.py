@@ -108,6 +108,7 @@ class LocalSide:
             thermal=heat.thermal,
             factor=heat.factor,
             serves=True,
+            detail=_why_failed(snapshot),
         )
 
     @staticmethod
@@ -189,6 +190,20 @@ class LocalSide:
                     ref = self._library.catalog.resolve(name, self._library.settings.aliases)
                     found.setdefault(ref.ref, _served(ref, here=False))
         return list(found.values())
+
+
+def _why_failed(snapshot: ServingSnapshot) -> str:
+    """What a refused client should read: what happened to the engine, and what to do."""
+    if snapshot.state != "failed":
+        return ""
+    engine, error = snapshot.engine, snapshot.error
+    if error is not None:
+        parts = (error.message, error.cause, error.hint)
+    elif engine is not None:
+        parts = (engine.error, engine.cause, engine.hint)
+    else:
+        return ""
+    return " ".join(part for part in parts if part)
 
 
 def _with_served(error: UnknownModel, current: ModelRef | None) -> UnknownModel:
