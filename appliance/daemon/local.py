@@ -197,6 +197,7 @@ def _why_failed(snapshot: ServingSnapshot) -> str:
     if snapshot.state != "failed":
         return ""
     engine, error = snapshot.engine, snapshot.error
+    parts: tuple[str | None, ...]
     if error is not None:
         parts = (error.message, error.cause, error.hint)
     elif engine is not None:
