@@ -8,7 +8,7 @@ from tui.lines import Line, Span, line, wrap_line
 from tui.state import View
 from tui.words import ago
 
-_MOST_HEAD, _MOST_TODO = 2, 3
+_MOST_HEAD, _MOST_REMEDY = 2, 3
 """Rows of one note in the panel; the box has no limit."""
 
 
@@ -22,7 +22,7 @@ def notes_panel(view: View, width: int, compact: bool) -> PanelView:
             rows.append(line(*head[:2]))
             continue
         rows += wrap_line(head, width, most=_MOST_HEAD, indent=2)
-        rows += wrap_line(todo, width, most=_MOST_TODO, indent=2) if todo else ()
+        rows += wrap_line(todo, width, most=_MOST_REMEDY, indent=2) if todo else ()
     return PanelView("Notes", tuple(rows), line("n lists all"))
 
 
