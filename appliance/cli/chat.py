@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from appliance.cli.output import daemon, remark
+from appliance.cli.output import OutputFailed, daemon, remark
 from appliance.errors import ApplianceError, EngineUnavailable, UnknownModel
 from appliance.text import clean
 
@@ -62,8 +62,6 @@ def _ask(
             served = chunk.get("appliance") or served
             text += [_shown(choice) for choice in chunk.get("choices", [])]
         click.echo()
-    except BrokenPipeError:
-        raise  # our own output was closed
     except OSError as error:
         raise EngineUnavailable("The connection to the daemon broke.", cause=str(error)) from None
     finally:
@@ -73,7 +71,10 @@ def _ask(
 
 def _shown(choice: dict[str, Any]) -> str:
     piece = clean(str(choice.get("delta", {}).get("content") or ""))
-    click.echo(piece, nl=False)
+    try:
+        click.echo(piece, nl=False)
+    except OSError as error:
+        raise OutputFailed(error) from None
     return piece
 
 

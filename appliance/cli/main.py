@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -82,9 +83,9 @@ def main(arguments: list[str] | None = None) -> None:
     except (KeyboardInterrupt, click.Abort):
         print("Interrupted.", file=sys.stderr)
         sys.exit(INTERRUPTED)
-    except OSError as error:
-        _output_failed(error)
     except Exception as error:
+        if type(error).__name__ == "OutputFailed":  # of cli.output, which --version does not load
+            _output_failed(error)
         if debug:
             raise
         unexpected = ApplianceError(
@@ -95,20 +96,20 @@ def main(arguments: list[str] | None = None) -> None:
         _show(unexpected, as_json="--json" in arguments)
         sys.exit(unexpected.exit_code)
     try:
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except OSError as error:
         _output_failed(error)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _output_failed(error: OSError) -> NoReturn:
+def _output_failed(error: Exception) -> NoReturn:
     """Our own stdout is closed (`| head`) or its disk is full: nothing more can be said there."""
-    os.dup2(
-        os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-    )  # so that Python's exit does not fail again
-    if isinstance(error, BrokenPipeError):
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that Python's own exit is quiet
+    if isinstance(error, BrokenPipeError) or getattr(error, "broken_pipe", False):
         sys.exit(0)
-    print(f"✖ The output can't be written: {error.strerror or error}", file=sys.stderr)
+    print(f"✖ The output can't be written: {getattr(error, 'strerror', None) or error}", file=sys.stderr)
     sys.exit(1)
 
 

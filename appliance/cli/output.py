@@ -67,13 +67,29 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         raise KeyboardInterrupt from None
 
 
+class OutputFailed(Exception):
+    """Our own stdout can't be written: closed (`| head`), or its disk is full."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(error.strerror or str(error))
+        self.broken_pipe = isinstance(error, BrokenPipeError)
+
+
+def _write(text: str) -> None:
+    try:
+        click.echo(text)
+    except OSError as error:
+        raise OutputFailed(error) from None
+
+
 def emit(document: Mapping[str, Any]) -> None:
     """One document on stdout."""
-    click.echo(json.dumps(document, ensure_ascii=False))
+    _write(json.dumps(document, ensure_ascii=False))
 
 
 def say(text: str = "") -> None:
-    click.echo(text)
+    """A line for the person."""
+    _write(text)
 
 
 def remark(text: str) -> None:
@@ -96,7 +112,10 @@ def show(made: Table) -> None:
     from rich.console import Console
 
     wide = None if sys.stdout.isatty() else 200
-    Console(markup=False, highlight=False, width=wide, soft_wrap=False).print(made)
+    try:
+        Console(markup=False, highlight=False, width=wide, soft_wrap=False).print(made)
+    except OSError as error:
+        raise OutputFailed(error) from None
 
 
 def cell(value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -15,6 +16,7 @@ from appliance.errors import DaemonRunning
 from appliance.paths import Paths
 
 LOCK_NAME = "daemon.lock"
+_LOCK_BYTE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +46,10 @@ class DaemonLock:
         """Raises DaemonRunning, which says where the first one serves."""
         file = (self._paths.state / LOCK_NAME).open("a+", encoding="utf-8")
         if not _try_lock(file):
-            file.seek(0)
-            owner = file.read(20).strip()
+            owner = ""
+            with contextlib.suppress(OSError):  # Windows does not let a locked byte be read
+                file.seek(0)
+                owner = file.read(20).strip()
             file.close()
             raise _running(self._paths, owner)
         file.truncate(0)
@@ -131,6 +135,7 @@ def _try_lock(file: IO[str]) -> bool:
 def _try_lock_windows(file: IO[str]) -> bool:
     import msvcrt
 
+    file.seek(_LOCK_BYTE)  # beyond the text, and the same byte for everyone
     try:
         msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
     except OSError:

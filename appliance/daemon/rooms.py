@@ -49,6 +49,8 @@ class Rooms:
     async def stop(self) -> None:
         """Stop in the opposite order; one part that fails to stop does not keep the others running."""
         self.changes.close()
+        if self._reload is not None:
+            await asyncio.gather(self._reload, return_exceptions=True)
         for name, work in (
             ("downloads", self.downloads.close()),
             ("serving", self.serving.stop()),

@@ -7,10 +7,12 @@ import contextlib
 import ipaddress
 import logging
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from logging.handlers import RotatingFileHandler
+from pathlib import Path
 from typing import Any, Protocol
 
 from aiohttp import web
@@ -116,9 +118,10 @@ class _Daemon:
     def _clean_up_after_a_dead_daemon(self) -> None:
         """We hold the lock: engines and sockets that are here belong to nobody any more."""
         end_orphans(self._paths)
-        for pattern in ("engine-*.sock", "measure-*.sock"):
-            for left in self._paths.runtime.glob(pattern):
-                left.unlink(missing_ok=True)
+        for left in self._paths.runtime.glob("*.sock"):
+            if not _is_answered(left):
+                with contextlib.suppress(OSError):
+                    left.unlink(missing_ok=True)
 
     async def run(self, options: Options) -> None:
         runner: web.AppRunner | None = None
@@ -228,6 +231,16 @@ async def _bind(runner: web.AppRunner, server: settings_room.Server) -> str:
         ) from error
     host, port = runner.addresses[0][:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _is_answered(path: Path) -> bool:
+    """Somebody listens there: another daemon's engine, or a plan that is being measured."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+    return True
 
 
 @contextlib.contextmanager

@@ -142,9 +142,6 @@ class Serving:
                 await self._fail(error)
                 if not done.cancelled():
                     done.set_exception(error)
-            except asyncio.CancelledError:
-                done.cancel()
-                raise
             except Exception as error:
                 log.exception("loading failed unexpectedly")
                 wrapped = ApplianceError("The model can't be loaded.", cause=type(error).__name__)
@@ -154,6 +151,9 @@ class Serving:
             else:
                 if not done.cancelled():
                     done.set_result(None)
+            finally:
+                if not done.done():
+                    done.cancel()  # this task is being ended: nobody waits for ever
 
     async def _load(self, ref: ModelRef, wishes: Wishes) -> None:
         await self._unload()
@@ -186,7 +186,6 @@ class Serving:
         self._engine = engine
         await engine.start()
         await engine.wait_ready()
-        await self._prove(ref)  # nothing was swapped between the check and the engine's own opening
         self._library.remember(ref.ref)
 
     async def _prove(self, ref: ModelRef) -> None:
@@ -197,14 +196,18 @@ class Serving:
         if self._engine is not None:
             await self._engine.stop()  # still ours meanwhile: its `stopping` is what others see
             self._engine = None
-        if self._snapshot.state != "absent":
+        current = self._snapshot
+        if current.state != "absent" or current.engine is not None or current.error is not None:
             self._set(replace(self._snapshot, state="absent", engine=None, error=None))
 
     async def _fail(self, error: ApplianceError) -> None:
         """Nothing of a load that failed goes on running; an engine that gave up keeps its last words."""
         if self._engine is not None and self._engine.snapshot.state != "failed":
-            await self._engine.stop()
-            self._engine = None
+            engine, self._engine = self._engine, None
+            try:
+                await engine.stop()
+            except Exception:
+                log.exception("an engine did not stop cleanly")  # the owner task must go on
         self._set(replace(self._snapshot, state="failed", error=error))
 
     def _engine_changed(self, snapshot: EngineSnapshot) -> None:

@@ -215,7 +215,7 @@ class Engine:
     async def _live_once(self) -> bool:
         """One process from its start to its end. True when it had been ready."""
         self._props, self._ready_at = wire.Props(None, None), None
-        if self._before_start is not None and not await unless_stopped(self._before_start(), self._stop):
+        if not await self._proved():
             return False
         self._generation += 1
         self._life = life = await Incarnation.start(
@@ -233,6 +233,8 @@ class Engine:
                 return False
             if loading.done() and child.process.returncode is None:
                 self._props = loading.result()
+                if not await self._proved():  # nothing was swapped before it opened the file
+                    return False
                 self._ready(life)
                 await asyncio.wait({exited, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if not stopped.done():
@@ -244,15 +246,16 @@ class Engine:
             await asyncio.gather(loading, exited, stopped, return_exceptions=True)
             await self._end_life()
 
+    async def _proved(self) -> bool:
+        """The model's bytes are the pinned ones; False when it is being stopped meanwhile."""
+        return self._before_start is None or await unless_stopped(self._before_start(), self._stop)
+
     def _ready(self, life: Incarnation) -> None:
         self._ready_at = time.time()
         self._error = None
         self._set("busy" if self._busy else "ready")
-        log.info(
-            "%s is ready after %.1f s: %s layers on a device, generation %d",
-            self._launch.model_id, self._ready_at - life.started_at,
-            life.gpu_layers, life.endpoint.generation,
-        )  # fmt: skip
+        took = self._ready_at - life.started_at
+        log.info("%s is ready after %.1f s, generation %d", self._launch.model_id, took, self._generation)
 
     async def _ended(self, life: Incarnation) -> None:
         """Note why the process ended by itself."""
@@ -275,8 +278,6 @@ class Engine:
         if self._stop.is_set():
             self._set("stopping")
         await life.end(self._limits.stop_s)
-
-    # -- small helpers -----------------------------------------------------------------------------
 
     def _failure(self, message: str, cause: str | None, hint: str | None) -> EngineFailed:
         lines = self._ring.last(_SHOWN_LINES, self._first_seq)

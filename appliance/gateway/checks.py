@@ -31,7 +31,11 @@ class _Range:
     def holds(self, value: object) -> bool:
         if isinstance(value, bool) or not isinstance(value, int if self.whole else (int, float)):
             return False
-        return self.low <= value <= self.high
+        try:
+            finite = math.isfinite(float(value))  # 1e400 reads as infinity, which is no JSON for the engine
+        except OverflowError:
+            return False
+        return finite and self.low <= value <= self.high
 
     def __str__(self) -> str:
         kind = "a whole number" if self.whole else "a number"

@@ -15,6 +15,7 @@ from appliance.hardware import Machine
 from appliance.paths import Paths
 from appliance.settings import Settings
 from appliance.store import Progress, Store, Stored
+from appliance.text import clean_line
 
 log = logging.getLogger("appliance.models")
 
@@ -131,17 +132,25 @@ def file_or_name(text: str) -> Path | None:
     """
     if not text.strip():
         raise UsageError("No model was named.", hint="`appliance models list` shows what there is.")
-    path = Path(text).expanduser()
-    looks_like_path = path.suffix == ".gguf" or text.startswith(("/", "./", "../", "~")) or path.exists()
-    if not looks_like_path or (not path.exists() and path.suffix != ".gguf" and "/" not in text):
+    if not (text.endswith(".gguf") or text.startswith(("/", "./", "../", "~"))):
         return None
-    if not path.exists():
+    try:
+        path = Path(text).expanduser()
+        exists, is_file = path.exists(), path.is_file()
+    except (OSError, RuntimeError) as error:
         raise UsageError(
-            f"There is no file {text}.", hint="Give the path of a .gguf file, or a model's name."
-        )
-    if not path.is_file():
-        raise UsageError(f"{text} is not a file.", hint="Give the path of a .gguf file, or a model's name.")
+            f"{clean_line(text, 80)} can't be looked at.",
+            cause=clean_line(str(error), 120),
+            hint=_FILE_OR_NAME,
+        ) from None
+    if not exists:
+        raise UsageError(f"There is no file {clean_line(text, 200)}.", hint=_FILE_OR_NAME)
+    if not is_file:
+        raise UsageError(f"{clean_line(text, 200)} is not a file.", hint=_FILE_OR_NAME)
     return path
+
+
+_FILE_OR_NAME = "Give the path of a .gguf file (it starts with / or ./), or a model's name."
 
 
 def _row(

@@ -7,11 +7,11 @@ import dataclasses
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from appliance.catalog import ModelRef
+from appliance.catalog import File, ModelRef
 from appliance.errors import ApplianceError, ModelError, ModelMissing, NotVerified
 from appliance.paths import Paths
 from appliance.store import layout, local, quarantine, records, threads
@@ -30,6 +30,8 @@ from appliance.store.types import (
     no_progress,
 )
 
+_READS = 3
+"""How often a file that moves while it is hashed is read before it is given up."""
 log = logging.getLogger("appliance.store")
 
 
@@ -194,6 +196,26 @@ class Store:
             hint=f"`appliance models pull {ref.ref}` fetches it.",
         )
 
+    @staticmethod
+    def _settled_digest(
+        path: Path, pin: File, stop: threads.StopFlag, moved: Callable[[int], None]
+    ) -> tuple[StoredFile, str]:
+        """The hash of a file that did not change while it was read.
+
+        A chmod or a new hard link moves the change time without touching a byte, so the file is read again
+        rather than called damaged. Raises NotVerified when it never rests; nothing is put aside then.
+        """
+        for _ in range(_READS):
+            before = records.stored_file(path, pin)
+            actual = local.digest(path, stop, moved)
+            if records.unchanged(before):
+                return before, actual
+        raise NotVerified(
+            f"{path.name} keeps changing while it is read.",
+            cause=f"Its size or times moved during each of {_READS} reads.",
+            hint="Let the program that writes to it end, then try again.",
+        )
+
     def _rehash(
         self, ref: ModelRef, stored: Stored, report: Reporter | None, stop: threads.StopFlag
     ) -> Stored:
@@ -211,9 +233,8 @@ class Store:
             if not file.path.is_file():
                 missing.append(file.path.name)
                 continue
-            before = records.stored_file(file.path, pin)
-            actual = local.digest(file.path, stop, moved)
-            if actual == pin.sha256 and records.unchanged(before):
+            before, actual = self._settled_digest(file.path, pin, stop, moved)
+            if actual == pin.sha256:
                 good.append(before)
             else:
                 kept = quarantine.put_aside(

@@ -113,7 +113,7 @@ class WheelSource:
             "--dest",
             str(target),
             f"{package.name}=={package.version}",
-        ]  # fmt: skipip
+        ]  # fmt: skip
         env = {k: v for k, v in self._env.items() if k not in _SECRETS} | {"TMPDIR": str(self._scratch)}
         code, said = await self._run(command, env)
         wheels = sorted(target.glob("*.whl"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -133,3 +135,19 @@ def test_a_model_marked_for_embeddings_answers_them(home: Home) -> None:
             model=MODEL, messages=[{"role": "user", "content": "Hi"}], max_tokens=2
         )
         assert chat.choices
+
+
+def test_outputs_that_are_closed_or_full_end_in_no_traceback(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+
+    def shell(text: str) -> subprocess.CompletedProcess[str]:
+        command = f"{sys.executable} -m appliance.cli.main {text}"
+        return subprocess.run(
+            ["sh", "-c", command], env=home.environment(), capture_output=True, text=True, check=False
+        )
+
+    full = shell("models list > /dev/full")
+    assert (full.returncode, full.stderr) == (1, "✖ The output can't be written: No space left on device\n")
+    assert shell("models list | head -1").stderr == ""
+    closed = shell("config get server.port >&-")
+    assert (closed.returncode, closed.stderr) == (0, "")

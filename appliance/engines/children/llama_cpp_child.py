@@ -39,9 +39,11 @@ def _use_devices(llama_cpp: Any, names: list[str] | None) -> None:
     if names is None:
         return
     low = llama_cpp.llama_cpp
-    by_name = low._lib.ggml_backend_dev_by_name
-    by_name.argtypes, by_name.restype = [ctypes.c_char_p], ctypes.c_void_p
-    found = [by_name(name.encode()) for name in names]
+    found: list[int | None] = []
+    if names:
+        by_name = low._lib.ggml_backend_dev_by_name
+        by_name.argtypes, by_name.restype = [ctypes.c_char_p], ctypes.c_void_p
+        found = [by_name(name.encode()) for name in names]
     if None in found:
         raise ValueError(f"there is no device {names[found.index(None)]}")
     chosen = (ctypes.c_void_p * (len(found) + 1))(*found, None)  # ends with a null pointer
