@@ -24,7 +24,8 @@ from appliance.errors import UsageError
 if TYPE_CHECKING:
     from platformdirs import PlatformDirs
 
-_SOCKET_PATH_LIMIT = 107
+SOCKET_PATH_LIMIT = 107
+"""Bytes of a Unix socket's path on Linux."""
 _APP = "llama-appliance"
 
 
@@ -113,7 +114,7 @@ def _session_folder(dirs: PlatformDirs, state: Path) -> Path:
 
 def _runtime(wanted: Path, owner: Path) -> Path:
     """`wanted`, or a short private folder where a socket in it would have too long a path or no parent."""
-    short = len(os.fsencode(wanted / "engine-00000000.sock")) <= _SOCKET_PATH_LIMIT
+    short = len(os.fsencode(wanted / "engine-00000000.sock")) <= SOCKET_PATH_LIMIT
     anchor = next((p for p in (wanted, *wanted.parents) if p.exists()), wanted)
     if short and os.access(anchor, os.W_OK):
         return wanted

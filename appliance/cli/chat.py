@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from appliance.cli.output import OutputFailed, daemon, remark
+from appliance.cli.ends import OutputFailed
+from appliance.cli.output import daemon, remark
 from appliance.errors import ApplianceError, EngineUnavailable, UnknownModel
 from appliance.text import clean
 

@@ -45,9 +45,7 @@ def main() -> int:
         family = _family(child.pid)
     finally:
         code = _stop(child)
-    left = [
-        process for process in family if process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    ]
+    left = [process for process in family if _runs(process)]
     _title(f"Stopped: exit code {code}, {len(left)} of {len(family)} processes left")
     return 0 if code == 0 and not left else 1
 

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import click
 
 from appliance import __version__
+from appliance.cli.ends import INTERRUPTED, OutputFailed
 from appliance.errors import ApplianceError
 
 COMMANDS = {
@@ -27,7 +28,6 @@ COMMANDS = {
     "config": ("appliance.cli.config", "Settings: where they are, what holds, change one."),
     "doctor": ("appliance.cli.doctor", "Examine this installation."),
 }
-INTERRUPTED = 130
 
 
 class LazyGroup(click.Group):
@@ -83,9 +83,9 @@ def main(arguments: list[str] | None = None) -> None:
     except (KeyboardInterrupt, click.Abort):
         print("Interrupted.", file=sys.stderr)
         sys.exit(INTERRUPTED)
+    except OutputFailed as error:
+        _output_failed(error)
     except Exception as error:
-        if type(error).__name__ == "OutputFailed":  # of cli.output, which --version does not load
-            _output_failed(error)
         if debug:
             raise
         unexpected = ApplianceError(
@@ -99,17 +99,17 @@ def main(arguments: list[str] | None = None) -> None:
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError as error:
-        _output_failed(error)
+        _output_failed(OutputFailed(error))
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _output_failed(error: Exception) -> NoReturn:
+def _output_failed(error: OutputFailed) -> NoReturn:
     """Our own stdout is closed (`| head`) or its disk is full: nothing more can be said there."""
     with contextlib.suppress(AttributeError, OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that Python's own exit is quiet
-    if isinstance(error, BrokenPipeError) or getattr(error, "broken_pipe", False):
+    if error.broken_pipe:
         sys.exit(0)
-    print(f"✖ The output can't be written: {getattr(error, 'strerror', None) or error}", file=sys.stderr)
+    print(f"✖ The output can't be written: {error}", file=sys.stderr)
     sys.exit(1)
 
 
@@ -132,7 +132,7 @@ def _show(error: ApplianceError, as_json: bool) -> None:
         try:
             print(json.dumps({"error": error.to_json()}), flush=True)
         except OSError as failed:
-            _output_failed(failed)
+            _output_failed(OutputFailed(failed))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from appliance import paths as _paths
+from appliance.cli.ends import OutputFailed
 from appliance.client import Client
 from appliance.errors import NoDaemon
 from appliance.text import clean_line
@@ -65,14 +66,6 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(stoppable())
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
-
-
-class OutputFailed(Exception):
-    """Our own stdout can't be written: closed (`| head`), or its disk is full."""
-
-    def __init__(self, error: OSError) -> None:
-        super().__init__(error.strerror or str(error))
-        self.broken_pipe = isinstance(error, BrokenPipeError)
 
 
 def _write(text: str) -> None:

@@ -9,14 +9,13 @@ from typing import Any
 
 import click
 
+from appliance.cli.ends import INTERRUPTED
 from appliance.cli.output import find_paths, library, remark, run, say
 from appliance.cli.progress import Bar
 from appliance.cli.wishes import ctx_option, engine_option, layers_option, parallel_option
 from appliance.daemon import Download, Interrupted, Options, serve
 from appliance.operations.plan import Wishes
 from appliance.operations.survey import Note
-
-INTERRUPTED = 130
 
 
 @click.command()

@@ -71,13 +71,6 @@ class Downloads:
         task.add_done_callback(lambda done: self._done(key, done))
         return key
 
-    async def wait(self, key: str) -> Stored:
-        """The verified model, or the error that the transfer ended with. Leaving does not stop it."""
-        task = self._tasks.get(key)
-        if task is not None:
-            return await asyncio.shield(task)
-        raise self._downloads[key].error or UnknownModel(f"There is no download {key}.")
-
     async def fetch(self, ref: ModelRef, on_progress: Callable[[Download], None]) -> Stored:
         """Start (or join) a transfer and follow it to its end."""
         key = self.start(ref)

@@ -19,10 +19,9 @@ from appliance.engines.discovery import CHILDREN, ask
 from appliance.engines.environment import child_environment
 from appliance.engines.values import Build, EngineKind, Launch
 from appliance.errors import EngineFailed
-from appliance.paths import Paths
+from appliance.paths import SOCKET_PATH_LIMIT, Paths
 from appliance.planning import Plan
 
-_SOCKET_PATH_LIMIT = 107
 _OPTIONAL = {"--no-ui": "--no-webui", "--cors-origins": None, "--metrics": None, "--no-warmup": None}
 """Flags that a build may not know, and the older name of each."""
 _FLAG = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
@@ -49,7 +48,7 @@ class Listen:
 def listen_at(paths: Paths, name: str) -> Listen:
     """A private Unix socket named after the engine where the system has those, else a free loopback port."""
     path = str(paths.runtime / f"engine-{name}.sock")
-    if hasattr(socket, "AF_UNIX") and len(path.encode()) <= _SOCKET_PATH_LIMIT:
+    if hasattr(socket, "AF_UNIX") and len(path.encode()) <= SOCKET_PATH_LIMIT:
         paths.runtime.mkdir(parents=True, exist_ok=True, mode=0o700)
         return Listen(path, 0)
     with socket.socket() as free:

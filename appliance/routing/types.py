@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from appliance.monitor.states import ThermalState
 from appliance.routing.codes import PASSING
 
-ThermalState = Literal["cool", "warm", "throttled", "critical", "unknown"]
-"""The same words as appliance.monitor's."""
 Wish = Literal["auto", "local", "remote"]
 Lane = Literal["interactive", "batch"]
 Kind = Literal["chat", "completion", "embedding"]
