@@ -23,8 +23,12 @@ KEPT_MESSAGES = 40
 @click.command()
 @click.argument("model", required=False)
 @click.option("--route", type=click.Choice(["auto", "local", "remote"]), help="Which side may answer.")
-def chat(model: str | None, route: str | None) -> None:
+@click.option("--max-tokens", type=click.IntRange(1), help="Longest reply; without it the context is the end.")
+def chat(model: str | None, route: str | None, max_tokens: int | None) -> None:
     """Ask MODEL (or the served one). One question a line; an empty line or Ctrl-D ends it."""
+    asked: dict[str, Any] = {"stream": True}
+    asked |= {"model": model} if model is not None else {}
+    asked |= {"max_tokens": max_tokens} if max_tokens is not None else {}
     url = daemon().url
     messages: list[dict[str, str]] = []
     interactive = sys.stdin.isatty()
@@ -35,18 +39,13 @@ def chat(model: str | None, route: str | None) -> None:
         if not line.strip():
             return
         messages.append({"role": "user", "content": line.strip()})
-        reply, served = _ask(url, model, route, messages[-KEPT_MESSAGES:])
+        reply, served = _ask(url, asked | {"messages": messages[-KEPT_MESSAGES:]}, route)
         messages.append({"role": "assistant", "content": reply})
         remark(f"[{served.get('route')} · {served.get('reason')} · {served.get('model')}]")
 
 
-def _ask(
-    url: str, model: str | None, route: str | None, messages: list[dict[str, str]]
-) -> tuple[str, dict[str, Any]]:
+def _ask(url: str, body: dict[str, Any], route: str | None) -> tuple[str, dict[str, Any]]:
     """Stream one reply to stdout; its text and the `appliance` object. Raises EngineUnavailable."""
-    body: dict[str, Any] = {"messages": messages, "stream": True}
-    if model is not None:
-        body["model"] = model
     headers = {"Content-Type": "application/json"} | ({"X-Appliance-Route": route} if route else {})
     parts = urlsplit(url)
     connection = HTTPConnection(parts.hostname or "127.0.0.1", parts.port, timeout=TIMEOUT_S)

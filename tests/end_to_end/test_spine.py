@@ -127,7 +127,8 @@ def test_a_second_daemon_says_where_the_first_one_is(running: Running) -> None:
 
 
 def test_chat_answers_line_by_line(running: Running) -> None:
-    done = running.home.run("chat", stdin="Say hi.\n\n")
+    # Bounded: a small model, sampled, may well talk until its context is full.
+    done = running.home.run("chat", "--max-tokens", "24", stdin="Say hi.\n\n")
     assert done.code == 0, done.err
     assert done.out.strip()
     assert "local · local.ok" in done.err
