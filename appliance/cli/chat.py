@@ -23,7 +23,7 @@ KEPT_MESSAGES = 40
 @click.command()
 @click.argument("model", required=False)
 @click.option("--route", type=click.Choice(["auto", "local", "remote"]), help="Which side may answer.")
-@click.option("--max-tokens", type=click.IntRange(1), help="Longest reply; without it the context is the end.")
+@click.option("--max-tokens", type=click.IntRange(1), help="Longest reply (default: the context).")
 def chat(model: str | None, route: str | None, max_tokens: int | None) -> None:
     """Ask MODEL (or the served one). One question a line; an empty line or Ctrl-D ends it."""
     asked: dict[str, Any] = {"stream": True}

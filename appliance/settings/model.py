@@ -80,6 +80,17 @@ class Engine(Section):
     accept_cpu: bool = False
 
 
+class Downloads(Section):
+    """How models are fetched. Pins decide what is accepted, so any mirror may be tried."""
+
+    connections: int = Field(4, ge=1, le=16)
+    """For one file, where the server takes ranges."""
+    rate: Size = 0
+    """Bytes per second over all transfers of one process; 0 = as fast as it goes."""
+    mirrors: tuple[str, ...] = ()
+    """Base URLs with the Hub's paths, tried in order after `HF_ENDPOINT` and before the public Hub."""
+
+
 class Planning(Section):
     """Memory that the planner leaves alone, and how far it may shrink the KV cache."""
 
@@ -123,6 +134,7 @@ class Settings(Section):
     aliases: Mapping[str, str] = Field(default_factory=dict)
     engine: Engine = Engine()
     planning: Planning = Planning()
+    downloads: Downloads = Downloads()
     routing: Routing = Routing()
     governor: Governor = Governor()
     remotes: tuple[RemoteSettings, ...] = ()

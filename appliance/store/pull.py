@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from appliance import hub
 from appliance.catalog import File, FileSource, HfSource, ModelRef, UrlSource
 from appliance.catalog import WheelSource as WheelPackages
 from appliance.errors import ApplianceError, GgufError, NotVerified
-from appliance.store import disk, hub, layout, local, quarantine, records, threads
+from appliance.store import disk, layout, local, quarantine, records, threads
 from appliance.store.http import Client
 from appliance.store.layout import Layout
 from appliance.store.partfile import Overlong, PartFile

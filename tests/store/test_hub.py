@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from appliance import hub
 from appliance.catalog import HfSource, ModelRef
 from appliance.errors import DownloadError, NotVerified
 from appliance.paths import Paths
-from appliance.store import Store, hub
+from appliance.store import Store
 from tests.store import server as acts
 from tests.store.helpers import QUICK, files_in, made, pin
 from tests.store.server import Host
