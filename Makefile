@@ -37,8 +37,12 @@ format: venv-dev
 picture: venv
 	@$(BIN)/python docs/picture.py
 
+# Ratios measured in one run; needs a quiet machine. The download needs curl.
 bench: venv-dev
 	@$(BIN)/python -m benchmarks.startup
+	@$(BIN)/python -m benchmarks.header
+	@$(BIN)/python -m benchmarks.verify
+	@$(BIN)/python -m benchmarks.download
 
 venv: $(VENV)/.installed
 venv-dev: $(VENV)/.installed-dev
