@@ -3,7 +3,10 @@
     <models>/<id>/<QUANT>-<digest>/<file>            a verified file, under the last part of its name
                                   /<file>.part       what has arrived of it
                                   /<file>.part.json  where that came from
+                                  /<file>.part.log   which chunks of it are here, and their digests
+                                  /<file>.chunks     beside a verified file: the digest of each of its chunks
                                   /record.json       written last: all files are here and verified
+                                  /.used             its time is that of the last load
     <models>/.quarantine/...                         files that failed their check, each with a .json
     <models>/.locks/<id>~<QUANT>.json                who is at work on a variant
 
@@ -26,7 +29,10 @@ from appliance.catalog import File, ModelRef
 RECORD = "record.json"
 PART = ".part"
 STATE = ".part.json"
+LOG = ".part.log"
+CHUNKS = ".chunks"
 SCRATCH = ".wheel"
+USED = ".used"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,14 @@ def part(folder: Path, file: File) -> Path:
 
 def state(folder: Path, file: File) -> Path:
     return folder / (file.base_name + STATE)
+
+
+def log(folder: Path, file: File) -> Path:
+    return folder / (file.base_name + LOG)
+
+
+def chunks(folder: Path, file: File) -> Path:
+    return folder / (file.base_name + CHUNKS)
 
 
 def write_json(path: Path, document: Any, *, durable: bool = True) -> None:
