@@ -1,11 +1,16 @@
-"""The record of a verified variant: one JSON beside its files, written after the last file matched."""
+"""The record of a verified variant: one JSON, written after the last file matched.
+
+It stands beside the files. A file that was imported by reference is where the user has it: its entry has an
+absolute `path`.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from appliance.catalog import File, ModelRef
 from appliance.store import layout
@@ -16,8 +21,11 @@ log = logging.getLogger("appliance.store")
 _VERSION = 1
 
 
-def stored_file(path: Path, file: File) -> StoredFile:
-    """What the file system says now of a file whose bytes just matched `file`."""
+def stored_file(path: Path, file: File, *, referenced: bool = False) -> StoredFile:
+    """What the file system says now of a file whose bytes just matched `file`.
+
+    `referenced`: it is the user's own, where it is; else it is in the store.
+    """
     stat = path.stat()
     return StoredFile(
         path,
@@ -28,6 +36,8 @@ def stored_file(path: Path, file: File) -> StoredFile:
         stat.st_ctime_ns,
         stat.st_ino,
         stat.st_dev,
+        referenced,
+        file.base_name if referenced else None,
     )
 
 
@@ -61,16 +71,19 @@ def write(folder: Path, ref: ModelRef, files: Sequence[StoredFile]) -> Stored:
             "main": ref.variant.main.base_name,
             "files": [
                 {
-                    "name": file.path.name, "size": file.size, "sha256": file.sha256, "role": file.role,
+                    "name": file.name, "size": file.size, "sha256": file.sha256, "role": file.role,
                     "mtime_ns": file.mtime_ns, "ctime_ns": file.ctime_ns,
                     "inode": file.inode, "device": file.device,
+                    **({"path": str(file.path)} if file.referenced else {}),
                 }
                 for file in files
             ],
         },
     )  # fmt: skip
     layout.sync_folder(folder)
-    return Stored(ref.ref, ref.id, ref.quant, tuple(files), now, folder / ref.variant.main.base_name)
+    return Stored(
+        ref.ref, ref.id, ref.quant, tuple(files), now, _main(folder, files, ref.variant.main.base_name)
+    )
 
 
 def read(folder: Path) -> Stored | None:
@@ -82,21 +95,33 @@ def read(folder: Path) -> Stored | None:
         if found["version"] != _VERSION:
             return None
         model_id, quant = str(found["id"]), str(found["quant"])
-        files = tuple(
-            StoredFile(
-                folder / Path(str(f["name"])).name, int(f["size"]), str(f["sha256"]), f["role"],
-                int(f["mtime_ns"]), int(f["ctime_ns"]), int(f["inode"]), int(f["device"]),
-            )
-            for f in found["files"]
-        )  # fmt: skip
-        main = folder / Path(str(found["main"])).name
+        files = tuple(_file(folder, entry) for entry in found["files"])
+        main = _main(folder, files, Path(str(found["main"])).name)
         return Stored(f"{model_id}:{quant}", model_id, quant, files, float(found["verified_at"]), main)
     except (KeyError, TypeError, ValueError):
         log.warning("the record in %s can't be understood; the files are checked again", folder)
         return None
 
 
+def _file(folder: Path, entry: Mapping[str, Any]) -> StoredFile:
+    """One file of a record. `path` is there for the user's own files only: they are not in `folder`."""
+    name = Path(str(entry["name"])).name
+    referenced = "path" in entry
+    path = Path(str(entry["path"])) if referenced else folder / name
+    if referenced and not path.is_absolute():
+        raise ValueError(f"{path} is not absolute")
+    return StoredFile(
+        path, int(entry["size"]), str(entry["sha256"]), entry["role"],
+        int(entry["mtime_ns"]), int(entry["ctime_ns"]), int(entry["inode"]), int(entry["device"]),
+        referenced, name if referenced else None,
+    )  # fmt: skip
+
+
+def _main(folder: Path, files: Sequence[StoredFile], name: str) -> Path:
+    return next((file.path for file in files if file.name == name), folder / name)
+
+
 def matches_pin(stored: Stored, ref: ModelRef) -> bool:
     """True when the record speaks of exactly the files that the catalog pins now."""
     pinned = [(file.base_name, file.size, file.sha256) for file in ref.variant.files]
-    return [(file.path.name, file.size, file.sha256) for file in stored.files] == pinned
+    return [(file.name, file.size, file.sha256) for file in stored.files] == pinned

@@ -24,6 +24,15 @@ class StoredFile:
     ctime_ns: int
     inode: int
     device: int
+    referenced: bool = False
+    """True: `path` is the user's own file outside the store, which is never moved, written or deleted."""
+    pinned_as: str | None = None
+    """The name that the pin gives a referenced file; None = it is that of `path`."""
+
+    @property
+    def name(self) -> str:
+        """The name by which the pin knows the file."""
+        return self.pinned_as or self.path.name
 
 
 @dataclass(frozen=True, slots=True)
