@@ -15,6 +15,11 @@
     ├── GgufError                  a header that cannot be read
     ├── DownloadError              the transfer failed; what has arrived is kept
     │   └── DiskFull
+    ├── HubError                   what the Hub (or a mirror) says can't be had or can't be used
+    │   ├── HubOffline             HF_HUB_OFFLINE is set
+    │   ├── NotOnHub               no such repository, revision or file
+    │   └── Gated                  terms must be accepted on a page first
+    ├── LicenseNotAccepted         the licence limits use and has not been accepted here
     ├── DoesNotFit                 no plan for this machine
     ├── EngineError
     │   ├── NoEngine               no engine can be started here
@@ -152,6 +157,41 @@ class DiskFull(DownloadError):
 
     status = 507
     code = "disk_full"
+
+
+class HubError(ApplianceError):
+    """The Hub, or a mirror of it, can't be asked or gave an answer that can't be used."""
+
+    status = 502
+    code = "hub"
+
+
+class HubOffline(HubError):
+    """`HF_HUB_OFFLINE` is set, so nothing was asked."""
+
+    status = 503
+    code = "hub_offline"
+
+
+class NotOnHub(HubError):
+    """No such repository, revision or file; or one that this token may not see."""
+
+    status = 404
+    code = "not_on_hub"
+
+
+class Gated(HubError):
+    """The repository is gated; the hint names the page where its terms are accepted."""
+
+    status = 403
+    code = "gated"
+
+
+class LicenseNotAccepted(ApplianceError):
+    """A licence that limits commercial use was not accepted on this machine yet."""
+
+    status = 403
+    code = "license"
 
 
 class DoesNotFit(ApplianceError):

@@ -3,7 +3,7 @@
 | folder  | holds                                                       |
 | ------- | ----------------------------------------------------------- |
 | config  | `config.toml`, the user's own `models.toml`                  |
-| data    | model files, installed engines                              |
+| data    | model files, `pins.toml`, installed engines                 |
 | state   | `daemon.json`, `journal.sqlite`, logs                        |
 | cache   | what can be made again                                      |
 | runtime | sockets; short, since a Unix socket path holds 107 bytes     |
@@ -46,6 +46,16 @@ class Paths:
     @property
     def user_catalog(self) -> Path:
         return self.config / "models.toml"
+
+    @property
+    def pins(self) -> Path:
+        """Variants that the catalog lacks, as pinned at their first use: written by the program."""
+        return self.data / "pins.toml"
+
+    @property
+    def licenses(self) -> Path:
+        """Which limited licences the user has accepted."""
+        return self.state / "licenses.json"
 
     @property
     def models(self) -> Path:
