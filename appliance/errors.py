@@ -33,7 +33,7 @@ A foreign exception is wrapped at the boundary that called it, so that nobody ab
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class ApplianceError(Exception):
@@ -55,7 +55,7 @@ class ApplianceError(Exception):
     def __str__(self) -> str:
         return "\n".join(part for part in (self.message, self.cause, self.hint) if part)
 
-    def to_json(self) -> dict[str, str | None]:
+    def to_json(self) -> dict[str, Any]:
         """The document that `--json` and the control plane show."""
         return {"code": self.code, "message": self.message, "cause": self.cause, "hint": self.hint}
 
@@ -131,10 +131,28 @@ class ModelInUse(ModelError):
 
 
 class NotVerified(ModelError):
-    """Size, magic or SHA-256 differ from the pin. The bytes are kept aside and never served."""
+    """Size, magic or SHA-256 differ from the pin. The bytes are kept aside and never served.
+
+    `damage` says of each damaged file what is wrong with it, as JSON objects, where a check found that out.
+    """
 
     status = 409
     code = "not_verified"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        cause: str | None = None,
+        hint: str | None = None,
+        damage: tuple[dict[str, Any], ...] = (),
+    ) -> None:
+        super().__init__(message, cause=cause, hint=hint)
+        self.damage = damage
+
+    def to_json(self) -> dict[str, Any]:
+        """With `damage`, where there is any."""
+        return super().to_json() | ({"damage": list(self.damage)} if self.damage else {})
 
 
 class GgufError(ApplianceError):
