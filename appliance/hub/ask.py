@@ -1,0 +1,191 @@
+"""The questions: what a repository holds at one commit, and which repositories there are.
+
+These block: call them in a thread, or through `aside`. Each has a deadline.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from appliance.errors import HubError, HubOffline, UsageError
+from appliance.hub import names
+from appliance.hub.address import endpoint, token
+from appliance.hub.failures import Asked, not_a_hub, translated
+from appliance.hub.quants import RepoFile, is_gguf
+from appliance.text import clean_line
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+DEADLINE_S = 30.0
+"""For one question with everything that it takes."""
+_OFF = ("", "0", "false", "no", "off")
+_SEARCH_FIELDS: Sequence[Any] = ("downloads", "likes", "gated", "tags", "lastModified")
+
+
+@dataclass(frozen=True, slots=True)
+class Repo:
+    """A repository at one commit. Texts are cleaned; None = not stated."""
+
+    repo: str
+    commit: str
+    """40 hex digits."""
+    page: str
+    files: tuple[RepoFile, ...]
+    """Its GGUF files."""
+    license: str | None
+    gated: bool
+    downloads: int | None
+    likes: int | None
+    params: int | None
+    arch: str | None
+    context: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A repository that a search named."""
+
+    repo: str
+    page: str
+    downloads: int | None
+    likes: int | None
+    gated: bool
+    license: str | None
+    updated: str | None
+    """Date, `2026-10-31`."""
+
+
+def look(
+    repo: str,
+    revision: str | None = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    seconds: float = DEADLINE_S,
+) -> Repo:
+    """What `repo` holds at `revision` (None = its main branch), which is resolved to a commit.
+
+    Raises UsageError for a name that can't be one, and the kinds of HubError.
+    """
+    if not names.is_repo(repo):
+        raise UsageError(f"{clean_line(repo, 200)!r} is not OWNER/NAME of a repository.")
+    with _asking(env, seconds, repo, revision) as (api, asked):
+        info = api.model_info(repo, revision=revision, files_metadata=True)
+        if not names.is_commit(info.sha):
+            raise not_a_hub(asked, "It names no commit of 40 hex digits.")
+        commit = str(info.sha)
+        files = [_file_of(sibling) for sibling in info.siblings or () if is_gguf(str(sibling.rfilename))]
+        if any(not file.pinnable for file in files):
+            files = _completed(api, repo, commit, files)
+        gguf = info.gguf if isinstance(info.gguf, dict) else {}
+        return Repo(
+            repo=repo, commit=commit, page=asked.page, files=tuple(files),
+            license=_license(info.tags, info.card_data), gated=bool(info.gated),
+            downloads=_count(info.downloads), likes=_count(info.likes), params=_count(gguf.get("total")),
+            arch=_text(gguf.get("architecture")), context=_count(gguf.get("context_length")),
+        )  # fmt: skip
+
+
+def search(
+    text: str, *, limit: int = 20, env: Mapping[str, str] | None = None, seconds: float = DEADLINE_S
+) -> tuple[Found, ...]:
+    """Repositories with GGUF files whose name holds `text`, the most fetched first. Raises HubError."""
+    with _asking(env, seconds) as (api, asked):
+        found = api.list_models(
+            search=text, filter="gguf", sort="downloads", limit=limit, expand=list(_SEARCH_FIELDS)
+        )
+        return tuple(
+            Found(
+                repo=info.id, page=f"{asked.base}/{info.id}", downloads=_count(info.downloads),
+                likes=_count(info.likes), gated=bool(info.gated), license=_license(info.tags, info.card_data),
+                updated=_date(info.last_modified),
+            )
+            for info in found
+            if names.is_repo(str(info.id))
+        )  # fmt: skip
+
+
+@contextlib.contextmanager
+def _asking(
+    env: Mapping[str, str] | None, seconds: float, repo: str | None = None, revision: str | None = None
+) -> Iterator[tuple[HfApi, Asked]]:
+    """The library for one question; what it raises becomes an error of ours."""
+    env = os.environ if env is None else env
+    if env.get("HF_HUB_OFFLINE", "").lower() not in _OFF:
+        raise HubOffline(
+            "The Hub was not asked: HF_HUB_OFFLINE is set.",
+            hint="Unset it to look there. The catalog and the models on this disk need no network.",
+        )
+    from appliance.hub.client import calling
+
+    base, secret = endpoint(env), token(env)
+    parts = urlsplit(base)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
+        raise HubError(
+            "HF_ENDPOINT is not the address of a Hub.",
+            cause="It must be http(s)://HOST[:PORT][/PATH], without a user, a password or a query.",
+        )
+    asked = Asked(base, repo, revision, token=secret is not None)
+    try:
+        with calling(base, secret, seconds) as api:
+            yield api, asked
+    except Exception as error:
+        ours = translated(error, asked)
+        if ours is None or ours is error:
+            raise
+        raise ours from error
+
+
+def _completed(api: HfApi, repo: str, commit: str, files: list[RepoFile]) -> list[RepoFile]:
+    """Files that the first answer left without size or hash, asked for by name (some mirrors need this)."""
+    wanted = [file.path for file in files if not file.pinnable]
+    stated = {info.path: info for info in api.get_paths_info(repo, wanted, revision=commit)}
+    return [
+        file
+        if file.pinnable or file.path not in stated
+        else dataclasses.replace(_stated(stated[file.path], file.path), path=file.path)
+        for file in files
+    ]
+
+
+def _file_of(sibling: Any) -> RepoFile:
+    return _stated(sibling, str(sibling.rfilename))
+
+
+def _stated(info: Any, path: str) -> RepoFile:
+    """Size and hash as stated; a hash that is none (a pointer's, a git object's) is not stated."""
+    lfs = getattr(info, "lfs", None)
+    sha256 = str(getattr(lfs, "sha256", "") or "").lower()
+    size = _count(getattr(lfs, "size", None)) or _count(getattr(info, "size", None))
+    known = len(sha256) == 64 and set(sha256) <= set("0123456789abcdef")
+    return RepoFile(path, size or None, sha256 if known else None)
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _text(value: object) -> str | None:
+    return (clean_line(value, 80) or None) if isinstance(value, str) else None
+
+
+def _date(value: object) -> str | None:
+    return value.date().isoformat() if isinstance(value, datetime) else None
+
+
+def _license(tags: object, card: object) -> str | None:
+    """The licence of the card, by its own name where it is none of the usual ones; else that of the tags."""
+    stated = getattr(card, "license", None)
+    if stated == "other":
+        stated = getattr(card, "license_name", None) or stated
+    if not isinstance(stated, str) and isinstance(tags, list):
+        marked = [tag for tag in tags if isinstance(tag, str) and tag.startswith("license:")]
+        stated = marked[0].removeprefix("license:") if marked else None
+    return _text(stated)
