@@ -105,7 +105,8 @@ class Console:
     def progress(self, download: Download) -> None:
         if self._bar is None:
             self._bar = Bar().__enter__()
-        self._bar.update(download.progress)
+        p = download.progress
+        self._bar.show(p.ref, download.phase, p.done, p.total, p.rate, p.eta_s, download.message)
 
     def loading(self, ref: str) -> None:
         if self._bar is not None:

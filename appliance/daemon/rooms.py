@@ -9,8 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 from appliance import settings as settings_room
+from appliance.daemon import queue_file
 from appliance.daemon.changes import Changes
 from appliance.daemon.downloads import Downloads
+from appliance.daemon.fetching import Fetching
 from appliance.daemon.local import LocalSide
 from appliance.daemon.remote_side import RemoteSide
 from appliance.daemon.serving import Serving, ServingSnapshot
@@ -36,7 +38,8 @@ class Rooms:
         self.serving = Serving(library, self._serving_changed)
         self.local = LocalSide(library, self.serving, self.monitor)
         self.remotes = RemoteSide(self._pool(library.settings))
-        self.downloads = Downloads(library, self.changes.notify)
+        self.fetching = Fetching(lambda: self.library, self.serving)
+        self.downloads = Downloads(self.fetching, paths.state / queue_file.NAME, self.changes.notify)
         self._reload: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -45,6 +48,7 @@ class Rooms:
         await self.monitor.start()
         await self.remotes.pool.start()
         self.serving.start()
+        await self.downloads.restore()
 
     async def stop(self) -> None:
         """Stop in the opposite order; one part that fails to stop does not keep the others running."""

@@ -20,7 +20,8 @@ from aiohttp import web
 from appliance import settings as settings_room
 from appliance.daemon import record as records
 from appliance.daemon.commands import Commands
-from appliance.daemon.downloads import Download
+from appliance.daemon.download import Download
+from appliance.daemon.following import fetch
 from appliance.daemon.host import HostSide
 from appliance.daemon.rooms import Rooms
 from appliance.daemon.status import Parts, document
@@ -137,6 +138,7 @@ class _Daemon:
             url = await _bind(runner, self._rooms.library.settings.server)
             self._record = replace(record, url=url)
             records.write(self._paths, self._record)
+            self._rooms.downloads.begin()
             with _stop_signals(self._stop.set):
                 await self._until_stopped(options)
         finally:
@@ -173,7 +175,7 @@ class _Daemon:
         if options.model is not None:
             ref = rooms.library.resolve(options.model)
             if await asyncio.to_thread(rooms.library.store.find, ref.ref) is None:
-                await rooms.downloads.fetch(ref, self._reporter.progress)
+                await fetch(rooms.downloads, ref, self._reporter.progress)
             self._reporter.loading(ref.ref)
             await rooms.serving.load(ref, options.wishes)
             looked = rooms.serving.snapshot.survey

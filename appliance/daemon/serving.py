@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from appliance.catalog import ModelRef
 from appliance.engines import Endpoint, Engine, EngineSnapshot, EngineState, Launch, LogLine, LogRing
-from appliance.errors import ApplianceError, EngineUnavailable, ModelMissing
+from appliance.errors import ApplianceError, EngineUnavailable, ModelMissing, NotVerified
 from appliance.operations.models import Library
 from appliance.operations.plan import Wishes, plan_file, request_for, require_fit
 from appliance.operations.survey import Survey, survey
@@ -65,6 +65,13 @@ class Serving:
     @property
     def snapshot(self) -> ServingSnapshot:
         return self._snapshot
+
+    def uses(self, ref: str) -> bool:
+        """The engine runs with this model's files, or ended because they are not right."""
+        current = self._snapshot
+        if current.ref is None or current.ref.ref != ref or current.state == "absent":
+            return False
+        return current.state != "failed" or isinstance(current.error, NotVerified | ModelMissing)
 
     @property
     def engine(self) -> Engine | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from appliance.daemon.downloads import Download
+from appliance.daemon.download import Download
 from appliance.daemon.record import Record
 from appliance.daemon.serving import ServingSnapshot
 from appliance.gateway.admission import QueueSnapshot

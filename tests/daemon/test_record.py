@@ -7,7 +7,6 @@ import os
 import stat
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -15,11 +14,6 @@ from appliance.client import record as client_record
 from appliance.daemon import record
 from appliance.errors import DaemonRunning
 from appliance.paths import Paths
-
-
-@pytest.fixture
-def paths(tmp_path: Path) -> Paths:
-    return Paths(*(tmp_path / name for name in ("config", "data", "state", "cache", "run"))).make()
 
 
 def test_what_the_daemon_writes_the_client_reads(paths: Paths) -> None:
@@ -55,7 +49,6 @@ def test_a_broken_record_counts_as_none(paths: Paths, text: str) -> None:
 
 HOLDER = """
 import sys
-from pathlib import Path
 from appliance.daemon.record import DaemonLock
 from appliance.paths import Paths
 root = Path(sys.argv[1])

@@ -112,8 +112,12 @@ async def test_a_body_in_a_false_encoding_is_a_400(url: str) -> None:
         ("GET", "/api/status", None, ("status", ())),
         ("POST", "/api/models/a:Q4_1/load", {"ctx": 5}, ("load", ("a:Q4_1", {"ctx": 5}))),
         ("POST", "/api/models/a/verify", None, ("verify", ("a",))),
-        ("DELETE", "/api/models/a", None, ("remove", ("a",))),
+        ("POST", "/api/models/a/repair", None, ("repair", ("a",))),
+        ("DELETE", "/api/models/a", None, ("remove", ("a", False))),
+        ("DELETE", "/api/models/a?force=1", None, ("remove", ("a", True))),
         ("POST", "/api/downloads", {"model": "a"}, ("download", ({"model": "a"},))),
+        ("POST", "/api/downloads/7/pause", None, ("pause", ("7",))),
+        ("POST", "/api/downloads/7/resume", None, ("resume", ("7",))),
         ("DELETE", "/api/downloads/7", None, ("cancel", ("7",))),
         ("POST", "/api/engine/restart", None, ("engine", ("restart",))),
         (
@@ -132,6 +136,13 @@ async def test_each_route_asks_for_what_it_names(
     status, document = await call(url, method, path, **({"json": body} if body is not None else {}))
     assert (status, document) == (200, {"did": asked[0]})
     assert scripted.asked == [asked]
+
+
+@pytest.mark.parametrize("path", ["/api/logs?after=x", "/api/logs?after=²", "/api/logs?limit=-1"])
+async def test_a_number_that_is_none_is_refused(url: str, scripted: Scripted, path: str) -> None:
+    assert (await call(url, "GET", path))[0] == 400
+    assert (await call(url, "DELETE", "/api/models/a?force=yes"))[0] == 400
+    assert scripted.asked == []
 
 
 async def test_an_error_keeps_its_words_and_status(url: str) -> None:

@@ -1,0 +1,41 @@
+"""The daemon itself: status, events, journal, settings, the end."""
+
+from __future__ import annotations
+
+import asyncio
+
+from appliance import settings as settings_room
+from appliance.daemon.commands.base import Area, Document
+from appliance.operations import config
+
+RESTART_KEYS = ("server.", "governor.", "downloads.")
+"""Settings that a running daemon can't take over."""
+
+
+class HouseCommands(Area):
+    """`/api/status`, `/api/events`, `/api/journal`, `/api/settings` and `/api/shutdown`."""
+
+    async def status(self) -> Document:
+        document: Document = await self._status()
+        return document
+
+    async def changed(self, timeout_s: float) -> bool:
+        return await self._rooms.changes.next(timeout_s)
+
+    async def journal(self, limit: int) -> Document:
+        return {"requests": [row.to_json() for row in await self._rooms.journal.recent(limit)]}
+
+    async def settings(self) -> Document:
+        found = await asyncio.to_thread(settings_room.entries, self._rooms.paths.config_file)
+        return {"settings": [entry.to_json() for entry in found]}
+
+    async def set_setting(self, body: Document) -> Document:
+        key, value = str(body.get("key") or ""), body.get("value")
+        raw = value if isinstance(value, str) else settings_room.text_of(value)
+        entry = await asyncio.to_thread(config.set_value, self._rooms.paths.config_file, key, raw)
+        await self._rooms.reload_settings()
+        return entry.to_json() | {"restart": key.startswith(RESTART_KEYS)}
+
+    async def shutdown(self) -> Document:
+        self._stop()
+        return {"stopping": True}

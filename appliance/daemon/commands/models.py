@@ -1,0 +1,80 @@
+"""Models: what there is, load, verify, repair, remove."""
+
+from __future__ import annotations
+
+import asyncio
+
+from appliance.daemon.commands.base import Area, Document, whole
+from appliance.errors import NotVerified
+from appliance.operations.models import Library
+from appliance.operations.plan import Wishes, plan_by_name
+
+
+class ModelCommands(Area):
+    """`/api/models` and `/api/plan`."""
+
+    async def models(self) -> Document:
+        current = self._rooms.serving.snapshot
+        loaded = current.ref.ref if current.ref is not None and current.engine is not None else None
+        rows = await asyncio.to_thread(self._rooms.library.rows, loaded, self._rooms.downloads.running())
+        return {"models": rows}
+
+    async def load(self, ref: str, body: Document) -> Document:
+        found = self._rooms.library.resolve(ref)
+        wishes = Wishes(
+            ctx=whole(body, "ctx"), parallel=whole(body, "parallel"), gpu_layers=whole(body, "gpu_layers")
+        )
+        await self._rooms.library.require(found)
+        await self._rooms.serving.load(found, wishes)
+        return {"ref": found.ref, "state": self._rooms.serving.snapshot.state}
+
+    async def verify(self, ref: str) -> Document:
+        found = self._rooms.library.resolve(ref)
+        try:
+            result = await self._rooms.library.store.verify(found)
+        except NotVerified as error:
+            if self._rooms.serving.uses(found.ref):
+                await self._rooms.serving.give_up(error)
+            raise
+        return {"ref": result.ref, "verified": True, "bytes": result.n_bytes, "seconds": result.seconds}
+
+    async def repair(self, ref: str) -> Document:
+        """Begun as a download, whose row says how it goes and ends."""
+        found = self._rooms.library.resolve(ref)
+        started = await self._rooms.downloads.start(
+            found.ref,
+            total=found.variant.size,
+            resumable=found.variant.source.kind != "wheel",
+            repair=True,
+        )
+        return {"id": started.id, "ref": found.ref, "how": started.how}
+
+    async def remove(self, ref: str, force: bool) -> Document:
+        """`force` unloads it, and stops its download, first."""
+        rooms = self._rooms
+        name = await asyncio.to_thread(_name, rooms.library, ref)
+        if force:
+            await self._let_go(name)
+        current = rooms.serving.snapshot
+        busy = current.ref is not None and current.state not in ("absent", "failed")
+        in_use = current.ref.ref if current.ref is not None and busy else None
+        freed = await asyncio.to_thread(rooms.library.remove, ref, in_use)
+        await rooms.downloads.forget(name)
+        return {"model": ref, "freed": freed}
+
+    async def _let_go(self, name: str) -> None:
+        rooms = self._rooms
+        current = rooms.serving.snapshot
+        if current.ref is not None and current.ref.ref == name and current.state != "absent":
+            await rooms.serving.unload()
+        await rooms.downloads.forget(name)
+
+    async def plan(self, body: Document) -> Document:
+        for name in ("ctx", "parallel", "gpu_layers"):
+            whole(body, name)
+        return (await plan_by_name(self._rooms.library, body)).to_json()
+
+
+def _name(library: Library, ref: str) -> str:
+    """`id:QUANT` of a model that may be on disk only."""
+    return ref if library.store.find(ref) is not None else library.resolve(ref).ref

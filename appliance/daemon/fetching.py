@@ -1,0 +1,65 @@
+"""What a download does when its turn has come: resolve, ask for the licence, pull; or mend a model."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from appliance.catalog import ModelRef
+from appliance.daemon.download import Download
+from appliance.daemon.serving import Serving
+from appliance.errors import ApplianceError, ModelMissing, NotVerified
+from appliance.operations.models import Library
+from appliance.store import OnProgress
+
+log = logging.getLogger("appliance.downloads")
+
+
+class Fetching:
+    """The work of `Downloads`: it knows catalog, store and the served model."""
+
+    def __init__(self, library: Callable[[], Library], serving: Serving) -> None:
+        self._library = library
+        self._serving = serving
+        self._loads: set[asyncio.Task[None]] = set()
+
+    async def allowed(self, name: str, accepted: bool) -> ModelRef:
+        """The model of a name, when its licence may be used. Raises UnknownModel or LicenseNotAccepted."""
+        library = self._library()
+        return library.resolve(name)
+
+    async def __call__(self, row: Download, on_progress: OnProgress) -> int | None:
+        """Make the model of this row be here. Raises what resolving, the licence or the store says."""
+        library = self._library()
+        ref = await self.allowed(row.ref, False)
+        if row.repair:
+            return await self._repair(library, ref, on_progress)
+        await library.store.pull(ref, on_progress)
+        return None
+
+    async def _repair(self, library: Library, ref: ModelRef, on_progress: OnProgress) -> int:
+        """Bytes fetched. A damaged model that is served is stopped first and loaded again at the end."""
+        served = self._serving.uses(ref.ref)
+        if served:
+            try:
+                await library.store.verify(ref, on_progress)
+                return 0
+            except (NotVerified, ModelMissing) as error:
+                await self._serving.give_up(error)
+        await library.store.pull(ref, on_progress)
+        if served:
+            self._load_again()
+        return 0
+
+    def _load_again(self) -> None:
+        """Beside the download, which is done. The engine's state says how it ends."""
+        load = asyncio.ensure_future(self._restart())
+        self._loads.add(load)
+        load.add_done_callback(self._loads.discard)
+
+    async def _restart(self) -> None:
+        try:
+            await self._serving.restart()
+        except ApplianceError as error:
+            log.warning("the mended model was not loaded again: %s", error.message)
