@@ -72,6 +72,40 @@ class TestWhatShips:
                     model.id
                 )
 
+    def test_every_family_of_a_desktop_team_is_there(self) -> None:
+        families = {model.family for model in catalog.load().models.values()}
+        assert families >= {
+            "smollm2", "smollm3", "qwen2.5", "qwen2.5-coder", "qwen3", "qwen3-coder", "qwen3.5", "llama3.1",
+            "llama3.2", "llama3.3", "gemma2", "gemma3", "gemma4", "phi3.5", "phi4", "mistral", "ministral",
+            "gpt-oss", "deepseek-r1", "granite", "glm", "embedding", "rerank", "smolvlm", "qwen2.5-vl",
+            "qwen3-vl",
+        }  # fmt: skip
+
+    def test_each_has_a_licence_and_limits_are_noted(self) -> None:
+        models = catalog.load().models.values()
+        assert [model.id for model in models if not model.license] == []
+        by_license = {model.license: model for model in models}
+        assert by_license["qwen-research"].restricted
+        free = {"apache-2.0", "mit"}
+        assert [model.id for model in models if model.license not in free and not model.license_note] == []
+
+    def test_bytes_of_one_name_belong_to_one_place(self) -> None:
+        seen: dict[str, tuple[int, str]] = {}
+        for model in catalog.load().models.values():
+            for variant in model.variants:
+                assert variant.pin == "catalog"
+                for file in variant.files:
+                    known = seen.setdefault(file.sha256, (file.size, file.role))
+                    assert known == (file.size, file.role), file.name
+
+    def test_entries_whose_hash_was_never_confirmed_are_left_out(self) -> None:
+        models = catalog.load().models
+        assert not {"smollm2-360m-instruct", "qwq-32b", "gemma-3-12b-it"} & set(models)
+        for model in models.values():
+            for variant in model.variants:
+                if isinstance(variant.source, catalog.HfSource):
+                    assert len(set(variant.source.revision)) > 4  # a commit, not a filler
+
 
 class TestNames:
     def test_id_quant_family_and_alias(self) -> None:
@@ -158,7 +192,18 @@ class TestTheUsersFile:
             (COMMIT, "main", 10, "models.x.variants.0.source.revision"),
             ("size = 100", "size = -1", 11, "models.x.variants.0.files.0.size"),
             ("a.gguf", "../a.gguf", 11, "models.x.variants.0.files.0.name"),
-            ('family = "fam"', 'famly = "fam"', 3, "models.x.family"),
+            ('family = "fam"', 'famly = "fam"', 4, "models.x.famly"),
+            ('family = "fam"', "", 3, "models.x.family"),
+            ('name = "A model"', "name = 7", 5, "models.x.name"),
+            ("size = 100", 'size = "big"', 11, "models.x.variants.0.files.0.size"),
+            ("size = 100", "size = 100, sise = 1", 11, "models.x.variants.0.files.0.sise"),
+            (f', sha256 = "{PIN}"', "", 11, "models.x.variants.0.files.0.sha256"),
+            (PIN, PIN[:-1], 11, "models.x.variants.0.files.0.sha256"),
+            ("owner/repo", "owner", 10, "models.x.variants.0.source.repo"),
+            ('quant = "Q4_K_M"', 'quant = "Q4_K_M"\npin = "mine"', 10, "models.x.variants.0.pin"),
+            ("[models.x]", '[models.x]\nparams = "many"', 4, "models.x.params"),
+            ("[models.x]", "[[models.x]]", 3, "models.x"),
+            ("[models.x]", "[model.y]\na = 1\n[models.x]", 3, "model"),
             ('["chat"]', '["chatting"]', 6, "models.x.use.0"),
             ('quant = "Q4_K_M"', 'quant = "Q4/K"', 9, "models.x.variants.0.quant"),
             ("hf", "ftp", 10, "models.x.variants.0.source"),
@@ -173,6 +218,61 @@ class TestTheUsersFile:
             catalog.load(mine)
         assert f"{mine}, line {line}: {key}" in caught.value.message
         assert caught.value.exit_code == 2
+
+    @pytest.mark.parametrize(
+        ("text", "line", "said"),
+        [
+            ("schema = 1\n" + entry("x") + entry("x"), 13, "models"),
+            ('schema = 1\n[models.x]\nname = "a"\nname = "b"\n', 4, "overwrite"),
+            ("schema = 1\n[models.x\n", 2, ""),
+        ],
+    )
+    def test_what_is_no_toml_names_the_line(self, tmp_path: Path, text: str, line: int, said: str) -> None:
+        mine = tmp_path / "models.toml"
+        mine.write_text(text)
+        with pytest.raises(CatalogError) as caught:
+            catalog.load(mine)
+        assert f"line {line}" in (caught.value.cause or "")
+        assert said in (caught.value.cause or "")
+
+    def test_bytes_that_are_not_utf8_name_the_line(self, tmp_path: Path) -> None:
+        mine = tmp_path / "models.toml"
+        mine.write_bytes(b"schema = 1\n# ok\n# caf\xe9\n")
+        with pytest.raises(CatalogError, match=r"models\.toml, line 3: the text is not UTF-8") as caught:
+            catalog.load(mine)
+        assert "0xe9" in (caught.value.cause or "")
+
+    def test_a_byte_order_mark_and_windows_line_ends_do_no_harm(self, tmp_path: Path) -> None:
+        mine = tmp_path / "models.toml"
+        text = "schema = 1\n" + entry("mine")
+        mine.write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())
+        assert catalog.load(mine).resolve("mine").ref == "mine:Q4_K_M"
+
+    def test_a_folder_in_its_place_is_said(self, tmp_path: Path) -> None:
+        (tmp_path / "models.toml").mkdir()
+        with pytest.raises(CatalogError, match="can't be read"):
+            catalog.load(tmp_path / "models.toml")
+
+    def test_a_file_without_or_of_another_schema_is_refused(self, tmp_path: Path) -> None:
+        mine = tmp_path / "models.toml"
+        for text, said in (("", "schema can't"), ("# new\nschema = 2\n", "line 2: schema can't")):
+            mine.write_text(text)
+            with pytest.raises(CatalogError, match=said):
+                catalog.load(mine)
+
+    def test_variants_written_in_line_are_located_too(self) -> None:
+        text = entry("x")
+        head = text[: text.index("[[models")]
+        inline = f"""{head}variants = [
+  {{ quant = "Q8_0", source = {{ kind = "hf", repo = "o/r", revision = "main" }}, files = [] }},
+]
+"""
+        with pytest.raises(
+            CatalogError, match=r"line \d+: models\.x\.variants\.0\.source\.revision"
+        ) as caught:
+            made(inline)
+        line = int(caught.value.message.split("line ")[1].split(":")[0])
+        assert 8 <= line <= 9
 
     def test_the_second_file_of_the_second_variant_is_found(self) -> None:
         second = f"""
@@ -200,3 +300,97 @@ files = [
         broken = text[: text.index("files = ")] + f"files = {files}\n"
         with pytest.raises(CatalogError, match=said):
             made(broken)
+
+
+class TestPins:
+    def test_a_pin_adds_a_variant_behind_those_of_the_catalog(self, tmp_path: Path) -> None:
+        both = catalog.load(None, pins(tmp_path, "qwen3-8b", "Q8_0", pin="hub"))
+        model = both.models["qwen3-8b"]
+        assert [(v.quant, v.pin) for v in model.variants][-1] == ("Q8_0", "hub")
+        assert both.resolve("qwen3-8b").quant == "Q4_K_M"
+        assert both.resolve("qwen3-8b:q8_0").variant.size == 9
+
+    def test_what_the_catalog_has_meanwhile_counts(self, tmp_path: Path) -> None:
+        assert catalog.load(None, pins(tmp_path, "qwen3-8b", "q4_k_m")) == catalog.load()
+
+    def test_a_pin_of_a_model_that_is_listed_no_more_is_passed_over(self, tmp_path: Path) -> None:
+        assert catalog.load(None, pins(tmp_path, "gone-model", "Q8_0")) == catalog.load()
+
+    def test_it_also_adds_to_the_users_own_entry(self, tmp_path: Path) -> None:
+        mine = tmp_path / "models.toml"
+        mine.write_text("schema = 1\n" + entry("mine"))
+        both = catalog.load(mine, pins(tmp_path, "mine", "Q8_0", pin="user"))
+        assert [(v.quant, v.pin) for v in both.models["mine"].variants] == [
+            ("Q4_K_M", "user"),
+            ("Q8_0", "user"),
+        ]
+
+    def test_an_entry_says_that_its_pin_came_from_the_hub(self, tmp_path: Path) -> None:
+        mine = tmp_path / "models.toml"
+        mine.write_text("schema = 1\n" + entry("mine").replace("files =", 'pin = "hub"\nfiles ='))
+        assert catalog.load(mine).resolve("mine").variant.pin == "hub"
+
+    @pytest.mark.parametrize(
+        ("old", "new", "said"),
+        [
+            (PIN, "short", r"line 7: models\.m\.variants\.0\.files\.0\.sha256"),
+            ("schema = 1", 'schema = 1\n[models.m]\nname = "x"', r"line 3: models\.m\.name"),
+            ("schema = 1", "schema = one", "not valid TOML"),
+        ],
+    )
+    def test_a_broken_one_is_named_with_what_to_do(
+        self, tmp_path: Path, old: str, new: str, said: str
+    ) -> None:
+        file = pins(tmp_path, "m", "Q8_0")
+        file.write_text(file.read_text().replace(old, new))
+        with pytest.raises(CatalogError, match=said) as caught:
+            catalog.load(None, file)
+        assert str(file) in caught.value.message
+        assert "program writes" in (caught.value.hint or "")
+
+
+def pins(folder: Path, model_id: str, quant: str, pin: str = "hub") -> Path:
+    file = folder / "pins.toml"
+    file.write_text(
+        f'''schema = 1
+
+[[models.{model_id}.variants]]
+quant = "{quant}"
+pin = "{pin}"
+source = {{ kind = "hf", repo = "owner/repo", revision = "{COMMIT}" }}
+files = [{{ name = "a.gguf", size = 9, sha256 = "{PIN}" }}]
+'''
+    )
+    return file
+
+
+class TestLive:
+    def test_a_change_counts_at_once_and_a_broken_one_keeps_the_last_good(self, tmp_path: Path) -> None:
+        mine, pinned = tmp_path / "models.toml", tmp_path / "pins.toml"
+        live = catalog.LiveCatalog(mine, pinned)
+        before = live.current
+        assert live.current is before
+        mine.write_text("schema = 1\n" + entry("mine"))
+        assert live.current.resolve("mine").variant.pin == "user"
+        good = live.current
+
+        mine.write_text("schema = 1\n[models.x\n")
+        assert live.current is good
+        assert live.problem is not None
+        assert str(mine) in live.problem.message
+
+        mine.unlink()
+        assert live.current == before
+        assert live.problem is None
+
+    def test_a_pin_appears(self, tmp_path: Path) -> None:
+        live = catalog.LiveCatalog(tmp_path / "models.toml", tmp_path / "pins.toml")
+        with pytest.raises(UnknownModel):
+            live.current.resolve("qwen3-8b:Q8_0")
+        pins(tmp_path, "qwen3-8b", "Q8_0")
+        assert live.current.resolve("qwen3-8b:Q8_0").variant.pin == "hub"
+
+    def test_a_program_does_not_start_on_a_broken_file(self, tmp_path: Path) -> None:
+        (tmp_path / "models.toml").write_text("schema = 1\nmodels = 3\n")
+        with pytest.raises(CatalogError, match="line 2: models can't"):
+            catalog.LiveCatalog(tmp_path / "models.toml", tmp_path / "pins.toml")

@@ -1,7 +1,7 @@
 """`models.toml` as validated, frozen models: which models exist, where their bytes come from, and their pins.
 
-The package ships one file; a user's own file adds entries or replaces those of the same id. Nothing here
-touches the network or the model folder.
+The package ships one file; a user's own file adds entries or replaces those of the same id; `pins.toml` adds
+variants that were pinned at their first use. Nothing here touches the network or the model folder.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from appliance.catalog.entries import (
     HfSource,
     Model,
     Package,
+    Pin,
     Role,
     Source,
     UrlSource,
@@ -19,8 +20,9 @@ from appliance.catalog.entries import (
     Variant,
     WheelSource,
 )
-from appliance.catalog.files import load, parse
-from appliance.catalog.lookup import DEFAULT_LIMIT, Catalog, ModelRef, refs_of
+from appliance.catalog.files import load, package, parse, parse_pins, read_text
+from appliance.catalog.live import LiveCatalog
+from appliance.catalog.lookup import DEFAULT_LIMIT, Catalog, ModelRef, refs_of, repos_of
 
 __all__ = [
     "DEFAULT_LIMIT",
@@ -28,9 +30,11 @@ __all__ = [
     "File",
     "FileSource",
     "HfSource",
+    "LiveCatalog",
     "Model",
     "ModelRef",
     "Package",
+    "Pin",
     "Role",
     "Source",
     "UrlSource",
@@ -38,6 +42,10 @@ __all__ = [
     "Variant",
     "WheelSource",
     "load",
+    "package",
     "parse",
+    "parse_pins",
+    "read_text",
     "refs_of",
+    "repos_of",
 ]

@@ -8,6 +8,8 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 Role = Literal["model", "mmproj", "draft"]
+Pin = Literal["catalog", "user", "hub"]
+"""Who stated size and hash: the shipped catalog, the user, or the Hub at the time the entry was made."""
 Use = Literal["chat", "code", "reasoning", "vision", "embedding", "rerank", "completion"]
 
 _NON_COMMERCIAL = ("non-commercial", "treat as non-commercial")
@@ -101,6 +103,7 @@ class Variant(Frozen):
     quant: str = Field(pattern=_QUANT)
     source: Source
     files: tuple[File, ...] = Field(min_length=1)
+    pin: Pin = "catalog"
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -130,6 +133,17 @@ class Variant(Frozen):
         return next(file for file in self.files if file.role == "model")
 
 
+class Pinned(Frozen):
+    """Further variants of a model that is described elsewhere: what `pins.toml` holds for each id."""
+
+    variants: tuple[Variant, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _one_per_quant(self) -> Self:
+        _no_quant_twice(self.variants)
+        return self
+
+
 class Model(Frozen):
     """One model with its variants; the first listed variant is the one to take by default."""
 
@@ -150,11 +164,15 @@ class Model(Frozen):
 
     @model_validator(mode="after")
     def _one_per_quant(self) -> Self:
-        if len({variant.quant.casefold() for variant in self.variants}) < len(self.variants):
-            raise ValueError("two variants have the same quant")
+        _no_quant_twice(self.variants)
         return self
 
     @property
     def restricted(self) -> bool:
         """True when commercial use is not allowed, or in doubt: never a default, never suggested."""
         return (self.license_note or "").lower().startswith(_NON_COMMERCIAL)
+
+
+def _no_quant_twice(variants: tuple[Variant, ...]) -> None:
+    if len({variant.quant.casefold() for variant in variants}) < len(variants):
+        raise ValueError("two variants have the same quant")

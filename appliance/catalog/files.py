@@ -1,61 +1,148 @@
-"""Reading `models.toml`: the package's own, and the user's over it."""
+"""Reading the package's `models.toml`, the user's over it, and the pins that were made at a first use."""
 
 from __future__ import annotations
 
-import re
+import functools
 import tomllib
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
-from appliance.catalog.entries import Frozen, Model
+from appliance.catalog.entries import Frozen, Model, Pin, Pinned, Variant
 from appliance.catalog.lookup import Catalog
+from appliance.catalog.where import line_of
 from appliance.errors import CatalogError
 
-
-def load(user_file: Path | None = None) -> Catalog:
-    """The catalog of the package, with the user's own file over it (it may be absent).
-
-    Raises CatalogError, which names file, line and key.
-    """
-    models = parse(_package_text(), "models.toml of the package")
-    if user_file is not None:
-        try:
-            text = user_file.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            text = "schema = 1"
-        except (OSError, UnicodeDecodeError) as error:
-            raise CatalogError(f"{user_file} can't be read.", cause=str(error)) from None
-        models |= parse(text, str(user_file))
-    return Catalog(models=models)
-
-
-def parse(text: str, where: str) -> dict[str, Model]:
-    """The models of one file. `where` names it in errors. Raises CatalogError."""
-    hint = "Correct that line; the comment at the top of the shipped models.toml tells the form."
-    try:
-        tree = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise CatalogError(f"{where} is not valid TOML.", cause=str(error), hint=hint) from None
-    try:
-        entries = _Document.model_validate(_with_ids(tree)).models
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        location = tuple(
-            p for p in first["loc"] if p not in ("hf", "url", "wheel", "file") or p == first["loc"][-1]
-        )
-        key = ".".join(map(str, location)) or "the file"
-        line = _line_of(text, location)
-        at = f", line {line}" if line else ""
-        raise CatalogError(f"{where}{at}: {key} can't be used.", cause=first["msg"], hint=hint) from None
-    return dict(entries)
+_PACKAGE = "models.toml of the package"
+_FORM = "Correct that line; the comment at the top of the shipped models.toml tells the form."
+_MACHINE_WRITTEN = "The program writes that file: take the broken entry out, and pull the model again."
+_TAGS = ("hf", "url", "wheel", "file")
+"""The kind of a source stands in pydantic's location without being a key."""
 
 
 class _Document(Frozen):
     schema_: Literal[1] = Field(alias="schema")
     models: dict[str, Model] = Field(default_factory=dict)
+
+
+class _Pins(Frozen):
+    schema_: Literal[1] = Field(alias="schema")
+    models: dict[str, Pinned] = Field(default_factory=dict)
+
+
+_Form = TypeVar("_Form", _Document, _Pins)
+
+
+def load(user_file: Path | None = None, pins_file: Path | None = None) -> Catalog:
+    """The catalog of the package, the user's own file over it, then the pins (both files may be absent).
+
+    An entry of the user replaces the package's of the same id. A pin adds a variant that neither has; where
+    one has it meanwhile, that one counts. Raises CatalogError, which names file, line and key.
+    """
+    models = dict(package())
+    if user_file is not None and (text := read_text(user_file)) is not None:
+        models |= parse(text, str(user_file), "user")
+    if pins_file is not None and (text := read_text(pins_file)) is not None:
+        models |= _extended(models, parse_pins(text, str(pins_file)))
+    return Catalog(models=models)
+
+
+@functools.cache
+def package() -> Mapping[str, Model]:
+    """What ships. Raises CatalogError for a broken installation."""
+    packaged = resources.files("appliance") / "data" / "models.toml"
+    checkout = Path(__file__).resolve().parents[2] / "models.toml"
+    try:
+        text = (packaged if packaged.is_file() else checkout).read_text(encoding="utf-8")
+    except OSError as error:
+        raise CatalogError(
+            "The catalog of the package is missing.", cause=str(error), hint="Install the package again."
+        ) from None
+    return parse(text, _PACKAGE)
+
+
+def parse(text: str, where: str, pin: Pin = "catalog") -> dict[str, Model]:
+    """The models of one file. `where` names it in errors; `pin` counts for variants that state none.
+
+    Raises CatalogError.
+    """
+    models = _valid(_Document, text, where, _FORM).models
+    return {
+        key: model.model_copy(update={"variants": _marked(model.variants, pin)})
+        for key, model in models.items()
+    }
+
+
+def parse_pins(text: str, where: str) -> dict[str, tuple[Variant, ...]]:
+    """The variants of a `pins.toml` by model id. Raises CatalogError."""
+    entries = _valid(_Pins, text, where, _MACHINE_WRITTEN).models
+    return {key: _marked(entry.variants, "hub") for key, entry in entries.items()}
+
+
+def read_text(file: Path) -> str | None:
+    """The text of a catalog file, None when it is absent. Raises CatalogError with the line of a bad byte."""
+    try:
+        raw = file.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CatalogError(
+            f"{file} can't be read.", cause=error.strerror, hint="Check its permissions, or move it away."
+        ) from None
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        raise CatalogError(
+            f"{file}, line {line}: the text is not UTF-8.",
+            cause=f"Byte {error.start} is 0x{raw[error.start]:02x}.",
+            hint="Save the file as UTF-8.",
+        ) from None
+
+
+def _extended(models: Mapping[str, Model], pins: Mapping[str, tuple[Variant, ...]]) -> dict[str, Model]:
+    """The models that get further variants. A pin of a model that is listed no more waits for its return."""
+    changed = {}
+    for key, variants in pins.items():
+        model = models.get(key)
+        if model is not None:
+            known = {variant.quant.casefold() for variant in model.variants}
+            added = tuple(variant for variant in variants if variant.quant.casefold() not in known)
+            changed[key] = model.model_copy(update={"variants": model.variants + added})
+    return changed
+
+
+def _marked(variants: tuple[Variant, ...], pin: Pin) -> tuple[Variant, ...]:
+    if pin == "catalog":
+        return tuple(v if v.pin == "catalog" else v.model_copy(update={"pin": pin}) for v in variants)
+    return tuple(v if v.pin != "catalog" else v.model_copy(update={"pin": pin}) for v in variants)
+
+
+def _valid(form: type[_Form], text: str, where: str, hint: str) -> _Form:
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise CatalogError(f"{where} is not valid TOML.", cause=str(error), hint=hint) from None
+    try:
+        return form.model_validate(_with_ids(tree) if form is _Document else tree)
+    except ValidationError as error:
+        raise _located(error, text, where, hint) from None
+
+
+def _located(error: ValidationError, text: str, where: str, hint: str) -> CatalogError:
+    """The first problem with its line and key; an unknown key says more than what is missing for it."""
+    found = error.errors(include_url=False, include_input=False)
+    first = min(found, key=lambda problem: problem["type"] != "extra_forbidden")
+    location = tuple(part for part in first["loc"] if part not in _TAGS or part == first["loc"][-1])
+    key = ".".join(map(str, location)) or "the file"
+    line = line_of(text, location)
+    at = f", line {line}" if line else ""
+    said = "There is no such key" if first["type"] == "extra_forbidden" else first["msg"]
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return CatalogError(f"{where}{at}: {key} can't be used.", cause=said + more, hint=hint)
 
 
 def _with_ids(tree: dict[str, Any]) -> dict[str, Any]:
@@ -65,45 +152,3 @@ def _with_ids(tree: dict[str, Any]) -> dict[str, Any]:
             if isinstance(entry, dict):
                 entry["id"] = key
     return tree
-
-
-def _line_of(text: str, location: tuple[int | str, ...]) -> int | None:
-    """The line of a key by a plain scan: tables by their header, then the key, then the n-th `{` after it."""
-    lines = text.splitlines()
-    at, inside = _table_of(lines, location)
-    for part in inside:
-        start = at if at is not None else 0
-        headers = (i for i in range(start + 1, len(lines)) if re.match(r"\s*\[\[?[^={]+\]\s*(#|$)", lines[i]))
-        section = range(start, next(headers, len(lines)))
-        if isinstance(part, int):
-            braces = [i for i in section for _ in range(lines[i].count("{"))]
-            at = braces[part] if part < len(braces) else at
-        else:
-            key = re.compile(rf"(?:^\s*|[{{,]\s*){re.escape(part)}\s*=")
-            at = next((i for i in section if key.search(lines[i])), at)
-    return None if at is None else at + 1
-
-
-def _table_of(lines: list[str], location: tuple[int | str, ...]) -> tuple[int | None, tuple[int | str, ...]]:
-    if len(location) < 2 or location[0] != "models":
-        return None, location
-    name = f'(?:"{re.escape(str(location[1]))}"|{re.escape(str(location[1]))})'
-    nth, rest, suffix = 0, location[2:], r"\s*\]"
-    if len(location) > 3 and location[2] == "variants" and isinstance(location[3], int):
-        nth, rest, suffix = location[3], location[4:], r"\.variants\s*\]\]"
-    header = re.compile(rf"\s*\[\[?\s*models\s*\.\s*{name}{suffix}")
-    headers = [i for i, line in enumerate(lines) if header.match(line)]
-    return (headers[nth] if nth < len(headers) else None), rest
-
-
-def _package_text() -> str:
-    packaged = resources.files("appliance") / "data" / "models.toml"
-    if packaged.is_file():
-        return packaged.read_text(encoding="utf-8")
-    checkout = Path(__file__).resolve().parents[2] / "models.toml"
-    try:
-        return checkout.read_text(encoding="utf-8")
-    except OSError as error:
-        raise CatalogError(
-            "The catalog of the package is missing.", cause=str(error), hint="Install the package again."
-        ) from None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from appliance import units
-from appliance.catalog.entries import Frozen, Model, Variant
+from appliance.catalog.entries import Frozen, HfSource, Model, Variant
 from appliance.errors import UnknownModel
 
 DEFAULT_LIMIT = 6 * units.GIB
@@ -40,6 +40,12 @@ def refs_of(model: Model) -> tuple[ModelRef, ...]:
     return tuple(ModelRef(model, variant) for variant in model.variants)
 
 
+def repos_of(model: Model) -> tuple[str, ...]:
+    """The repositories of the Hub that its variants come from, in order of the variants."""
+    sources = (variant.source for variant in model.variants)
+    return tuple(dict.fromkeys(source.repo for source in sources if isinstance(source, HfSource)))
+
+
 class Catalog(Frozen):
     """All models by id."""
 
@@ -60,15 +66,18 @@ class Catalog(Frozen):
         smallest; chat models come before others and models of limited licence are never picked. Raises
         UnknownModel with the three nearest names.
         """
-        wanted = _follow(name.strip(), aliases or {})
-        model_id, _, quant = wanted.partition(":")
-        model = self.models.get(model_id.lower())
+        model, quant, model_id = self.split(name, aliases)
         if model is not None:
             return self._variant(model, quant, installed)
         members = [m for m in self.models.values() if m.family == model_id.lower() and not m.restricted]
         if members and not quant:
             return _best_of(members, installed, limit)
         raise self._unknown(name, aliases or {})
+
+    def split(self, name: str, aliases: Mapping[str, str] | None = None) -> tuple[Model | None, str, str]:
+        """`(model, quant, id)` of `ID[:QUANT]` or an alias of it; no model when there is none of that id."""
+        model_id, _, quant = _follow(name.strip(), aliases or {}).partition(":")
+        return self.models.get(model_id.lower()), quant, model_id
 
     def find(self, ref: str) -> ModelRef | None:
         """The variant with exactly this `id:QUANT`; None when the catalog has none."""
@@ -95,7 +104,8 @@ class Catalog(Frozen):
                 return ref
         raise UnknownModel(
             f"{model.id} has no variant {quant!r}.",
-            hint=f"There is {', '.join(r.ref for r in refs_of(model))}.",
+            hint=f"There is {', '.join(r.ref for r in refs_of(model))}."
+            + (f" Others: `appliance models show {model.id} --hub`." if repos_of(model) else ""),
         )
 
     def _unknown(self, name: str, aliases: Mapping[str, str]) -> UnknownModel:

@@ -101,7 +101,7 @@ def _config(paths: Paths) -> tuple[settings.Settings, list[Finding]]:
 
 def _catalog(paths: Paths) -> Finding:
     try:
-        known = catalog.load(paths.user_catalog)
+        known = catalog.load(paths.user_catalog, paths.pins)
     except ApplianceError as error:
         return Finding("catalog", "problem", _sentence(error), error.hint)
     return Finding("catalog", "ok", f"{len(known.models)} models")

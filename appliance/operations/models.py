@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from appliance import catalog as catalogs
-from appliance.catalog import Catalog, ModelRef
+from appliance.catalog import Catalog, LiveCatalog, ModelRef
 from appliance.errors import ModelInUse, ModelMissing, UsageError
 from appliance.hardware import Machine
 from appliance.paths import Paths
@@ -33,13 +32,27 @@ class Library:
 
     paths: Paths
     settings: Settings
-    catalog: Catalog
+    shelf: LiveCatalog
     store: Store
 
     @classmethod
     def open(cls, paths: Paths, settings: Settings) -> Library:
         """Raises CatalogError for a broken models.toml."""
-        return cls(paths, settings, catalogs.load(paths.user_catalog), Store(paths))
+        return cls(paths, settings, LiveCatalog(paths.user_catalog, paths.pins), Store(paths))
+
+    @property
+    def catalog(self) -> Catalog:
+        """The present catalog: a change of the user's models.toml or of the pins counts at once.
+
+        While one of them is broken, the last good state; see `catalog_problem`.
+        """
+        return self.shelf.current
+
+    @property
+    def catalog_problem(self) -> str | None:
+        """What is wrong with the user's models.toml or the pins since they were last good; None = nothing."""
+        problem = self.shelf.problem
+        return None if problem is None else str(problem)
 
     def resolve(self, name: str) -> ModelRef:
         """A name, alias, family or `id:QUANT`. Raises UnknownModel with the nearest names."""
@@ -162,7 +175,8 @@ def _row(
         "ref": ref.ref, "id": ref.id, "quant": ref.quant, "family": model.family, "name": model.name,
         "size": ref.variant.size, "params": model.params, "context": model.context, "license": model.license,
         "license_note": model.license_note, "use": list(model.use), "source": ref.variant.source.kind,
-        "state": state, "loaded": ref.ref == loaded, "path": str(stored.main) if stored else None,
+        "pin": ref.variant.pin, "state": state, "loaded": ref.ref == loaded,
+        "path": str(stored.main) if stored else None,
     }  # fmt: skip
 
 
@@ -171,6 +185,6 @@ def _orphan(stored: Stored, loaded: str | None) -> dict[str, Any]:
     return {
         "ref": stored.ref, "id": stored.id, "quant": stored.quant, "family": None, "name": stored.id,
         "size": stored.size, "params": None, "context": None,
-        "license": None, "license_note": None, "use": [], "source": None, "state": "here",
+        "license": None, "license_note": None, "use": [], "source": None, "pin": None, "state": "here",
         "loaded": stored.ref == loaded, "path": str(stored.main),
     }  # fmt: skip
