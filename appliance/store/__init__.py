@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from appliance.store.store import Store
 from appliance.store.types import (
+    Damage,
     Leftover,
     Limits,
     OnProgress,
     Phase,
     Progress,
+    Pruned,
+    Repaired,
     Stored,
     StoredFile,
     VerifyResult,
 )
 
 __all__ = [
+    "Damage",
     "Leftover",
     "Limits",
     "OnProgress",
     "Phase",
     "Progress",
+    "Pruned",
+    "Repaired",
     "Store",
     "Stored",
     "StoredFile",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from appliance.errors import ApplianceError, DiskFull, DownloadError
 
 _RESERVE = 2 * units.GIB
 _RESERVE_SHARE = 0.05
+_BLOCK = 512
+"""The unit of `st_blocks`, whatever the block size of the file system."""
 
 
 def usage(folder: Path) -> tuple[int, int]:
@@ -57,3 +60,12 @@ def write_error(error: OSError, path: Path, missing: int) -> ApplianceError:
         cause=error.strerror or str(error),
         hint="Make the folder writable, or set APPLIANCE_HOME to one that is.",
     )
+
+
+def used(found: os.stat_result) -> int:
+    """Bytes that a file takes on its disk: holes take none, and the last block counts whole.
+
+    Where the system does not say (Windows), its length.
+    """
+    blocks: int | None = getattr(found, "st_blocks", None)
+    return found.st_size if blocks is None else blocks * _BLOCK

@@ -33,6 +33,8 @@ LOG = ".part.log"
 CHUNKS = ".chunks"
 SCRATCH = ".wheel"
 USED = ".used"
+NOTE = ".json"
+"""Ending of the note beside a quarantined file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,21 @@ class Lock:
                 layout.write_json(self._path, document, durable=False)
 
 
+def stale(path: Path) -> bool:
+    """Whether a lock file is there that nobody holds any more."""
+    found = _read(path)
+    return path.is_file() and (found is None or not found.alive)
+
+
+def drop_stale(path: Path) -> bool:
+    """Remove a lock file that nobody holds. False = somebody has taken it meanwhile, or it is gone."""
+    with _guard(path.with_name(".guard")):
+        if not stale(path):
+            return False
+        path.unlink(missing_ok=True)
+    return True
+
+
 def _read(path: Path) -> Owner | None:
     found = layout.read_json(path)
     if found is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator
@@ -15,9 +16,11 @@ _RATE_WINDOW_S = 3.0
 
 
 class Reporter:
-    """Owns the progress of one variant. `done` and `file` may be set from any thread."""
+    """Owns the progress of one variant. Make it in the event loop; the rest may be used from any thread."""
 
     def __init__(self, ref: str, total: int | None, *, resumable: bool, publish: OnProgress) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         self._ref = ref
         self._publish = publish
         self._resumable = resumable
@@ -33,9 +36,18 @@ class Reporter:
         self.done = 0
         """Bytes of the file at work."""
         self.file = ""
+        self.fetched = 0
+        """Bytes that came from the source in this run, those fetched again included."""
 
     def phase(self, phase: Phase, *, total: int | None = None, message: str | None = None) -> None:
-        """Enter a phase and publish at once."""
+        """Enter a phase and publish at once; from another thread than the loop's, a moment later."""
+        if threading.get_ident() != self._thread:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._enter, phase, total, message)
+            return
+        self._enter(phase, total, message)
+
+    def _enter(self, phase: Phase, total: int | None, message: str | None) -> None:
         if phase != self._phase:
             self._samples.clear()
         self._phase, self._total, self._message = phase, total, message

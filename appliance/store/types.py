@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from appliance.catalog import Role
 
@@ -103,6 +103,65 @@ class Leftover:
     about: str
     """One line for people: of which model, and for quarantine why."""
     changed_at: float
+    disk: int
+    """Bytes that it and its notes take on the disk; holes in a partial file take none."""
+
+
+LeftoverKind = Literal["partial", "quarantined", "unused", "lock", "empty"]
+"""`unused`: a whole model; `lock`: of a process that is gone; `empty`: a folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """Something that was removed, or that a dry run would remove."""
+
+    kind: LeftoverKind
+    path: Path
+    size: int
+    """Bytes that come free. A file with a name elsewhere on this disk frees nothing."""
+    about: str
+
+
+DamageKind = Literal["changed", "truncated", "longer", "missing", "unreadable"]
+DamageAction = Literal["partial", "quarantined", "left"]
+"""What became of its bytes: `partial`: a repair goes on from them; `left`: where they were, if anywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """What is wrong with one file of a variant that was verified before."""
+
+    file: str
+    kind: DamageKind
+    text: str
+    """One line for people."""
+    ranges: tuple[tuple[int, int], ...] | None
+    """Byte ranges [start, end) that differ, in whole chunks; None = no digests of its chunks are known."""
+    chunks: int | None
+    """How many chunks these are; None as above."""
+    of_chunks: int | None
+    """How many chunks the file has; None as above."""
+    action: DamageAction
+    kept: Path | None
+    """Where its bytes are now; None when there are none."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For `models verify --json`."""
+        ranges = None if self.ranges is None else [list(pair) for pair in self.ranges]
+        kept = None if self.kept is None else str(self.kept)
+        return asdict(self) | {"ranges": ranges, "kept": kept}
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """A variant that is whole again, or always was."""
+
+    ref: str
+    stored: Stored
+    fetched: int
+    """Bytes that came from the source; 0 when nothing was damaged."""
+    damage: tuple[Damage, ...]
+    """What was wrong."""
 
 
 @dataclass(frozen=True, slots=True)
