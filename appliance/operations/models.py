@@ -83,7 +83,8 @@ class Library:
         return None
 
     def remember(self, ref: str) -> None:
-        """Note what was served last, for the next `up`."""
+        """Note what was served last, for the next `up`, and when, for `models prune --unused`."""
+        self.store.touch(ref)
         try:
             (self.paths.state / LAST_MODEL_FILE).write_text(ref + "\n", encoding="utf-8")
         except OSError as error:
