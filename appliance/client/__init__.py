@@ -11,6 +11,7 @@ from appliance.client.documents import (
     DeviceRow,
     DownloadRow,
     EngineRow,
+    ErrorRow,
     GpuRow,
     HostRow,
     ModelRow,
@@ -20,6 +21,7 @@ from appliance.client.documents import (
     ReasonRow,
     RemoteRow,
     RequestRow,
+    StartRow,
     TodayRow,
 )
 from appliance.client.door import Client
@@ -31,6 +33,7 @@ __all__ = [
     "DeviceRow",
     "DownloadRow",
     "EngineRow",
+    "ErrorRow",
     "GpuRow",
     "HostRow",
     "ModelRow",
@@ -40,6 +43,7 @@ __all__ = [
     "ReasonRow",
     "RemoteRow",
     "RequestRow",
+    "StartRow",
     "StatusSnapshot",
     "TodayRow",
 ]

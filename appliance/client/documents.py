@@ -121,18 +121,57 @@ class RemoteRow(Document):
 
 
 @dataclass(frozen=True, slots=True)
+class ErrorRow(Document):
+    """An error that stands in a document: what happened, why, what to do next."""
+
+    code: str | None
+    message: str | None
+    cause: str | None
+    hint: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class DownloadRow(Document):
-    """One transfer; bytes, bytes per second, seconds."""
+    """One transfer; bytes, bytes per second, seconds.
+
+    `phase` is waiting, checking disk, downloading, extracting, verifying, repairing, paused, done, failed,
+    cancelled, or a word of a newer daemon. `place` is that in the queue, `limit` bytes per second at most.
+    """
+
+    READERS: ClassVar[Mapping[str, Callable[[object], object]]] = {"error": maybe(ErrorRow)}
 
     id: str
     ref: str
+    file: str | None
     phase: str
     done: int | None
     total: int | None
     rate: float | None
     eta_s: float | None
     resumable: bool | None
+    paused: bool | None
+    finished: bool | None
+    place: int | None
+    limit: int | None
+    repair: bool | None
+    fetched: int | None
     message: str | None
+    error: ErrorRow | None
+
+    @property
+    def ended(self) -> bool:
+        """Nothing more happens to it by itself, and it is not paused."""
+        return bool(self.finished) or self.phase in ("done", "failed", "cancelled")
+
+
+@dataclass(frozen=True, slots=True)
+class StartRow(Document):
+    """What asking for a download led to; `how` is new, joined or resumed, `limit` the one in force."""
+
+    id: str
+    ref: str
+    how: str | None
+    limit: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from appliance import __version__
 from appliance.client import record
-from appliance.client.documents import DownloadRow, PlanDocument, RemoteRow, RequestRow
-from appliance.client.fields import mapping, rows, text
+from appliance.client.documents import DownloadRow, PlanDocument, RemoteRow, RequestRow, StartRow
+from appliance.client.fields import mapping, rows
 from appliance.client.status import StatusSnapshot
 from appliance.client.transport import Transport
 from appliance.errors import NoDaemon
@@ -25,8 +25,12 @@ QUICK_S = 5.0
 """For answers that the daemon has at hand."""
 PROBE_S = 30.0
 """For answers that need a child process or a network peer."""
+STOP_S = 60.0
+"""For answers that come once an engine or a transfer has stopped."""
 LOAD_S = 900.0
 """For loading a model or hashing its file."""
+DAY_S = 86_400.0
+"""For a whole download."""
 
 
 def _name(value: str) -> str:
@@ -140,13 +144,26 @@ class Client:
 
     # what to do
 
-    def start_download(self, ref: str) -> str:
-        """Begin (or join) the transfer of a model; returns its id."""
-        return text(self.call("POST", "/api/downloads", {"model": ref}).get("id")) or ""
+    def start_download(self, ref: str, *, accept_license: bool = False, rate: int | None = None) -> StartRow:
+        """Begin (or join, or resume) the transfer of a model; `rate` in bytes per second at most.
+
+        Raises LicenseNotAccepted for a licence that was not accepted here before, unless it is now.
+        """
+        options = {"accept_license": accept_license or None, "rate": rate}
+        body = {"model": ref} | {key: value for key, value in options.items() if value is not None}
+        return StartRow.parse(self.call("POST", "/api/downloads", body, timeout_s=PROBE_S))
+
+    def pause_download(self, download_id: str) -> None:
+        """Stop a transfer until it is resumed. What has arrived is kept."""
+        self.call("POST", f"/api/downloads/{_name(download_id)}/pause", {}, timeout_s=STOP_S)
+
+    def resume_download(self, download_id: str) -> None:
+        """Go on with a transfer that is paused or has failed."""
+        self.call("POST", f"/api/downloads/{_name(download_id)}/resume", {}, timeout_s=STOP_S)
 
     def cancel_download(self, download_id: str) -> None:
-        """Stop a transfer. What has arrived is kept."""
-        self.call("DELETE", f"/api/downloads/{_name(download_id)}")
+        """Stop a transfer and leave it; what has arrived is kept. A finished one goes from the list."""
+        self.call("DELETE", f"/api/downloads/{_name(download_id)}", timeout_s=STOP_S)
 
     def load(
         self,
@@ -166,9 +183,37 @@ class Client:
         """Hash a model's files again. Raises NotVerified when they are damaged."""
         return self.call("POST", f"/api/models/{_name(ref)}/verify", {}, timeout_s=timeout_s)
 
-    def remove(self, ref: str) -> dict[str, Any]:
-        """Delete a model's files."""
-        return self.call("DELETE", f"/api/models/{_name(ref)}", timeout_s=PROBE_S)
+    def start_repair(self, ref: str) -> StartRow:
+        """Begin to mend a model; its row among the downloads says how it goes and ends."""
+        return StartRow.parse(self.call("POST", f"/api/models/{_name(ref)}/repair", {}, timeout_s=PROBE_S))
+
+    def repair(
+        self, ref: str, on_change: Callable[[DownloadRow], None] = lambda _: None, *, limit_s: float = DAY_S
+    ) -> dict[str, Any]:
+        """Mend a model and wait for the end: `{"ref", "fetched"}`, bytes. Raises what it ended with."""
+        started = self.start_repair(ref)
+        row = self.follow(started.id, on_change, limit_s=limit_s)
+        return {"ref": row.ref, "fetched": row.fetched}
+
+    def follow(
+        self,
+        download_id: str,
+        on_change: Callable[[DownloadRow], None] = lambda _: None,
+        *,
+        limit_s: float = DAY_S,
+    ) -> DownloadRow:
+        """Wait until a download has ended well, at most `limit_s`; `on_change` sees each new row.
+
+        Raises the error it ended with, or DownloadError when it was paused, cancelled or forgotten.
+        """
+        from appliance.client.following import follow
+
+        return follow(self, download_id, on_change, limit_s)
+
+    def remove(self, ref: str, *, force: bool = False) -> dict[str, Any]:
+        """Delete a model's files; `force` unloads it, and ends its download, first."""
+        path = f"/api/models/{_name(ref)}" + ("?force=1" if force else "")
+        return self.call("DELETE", path, timeout_s=STOP_S)
 
     def add_remote(
         self,

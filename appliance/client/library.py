@@ -11,8 +11,28 @@ from appliance.text import clean
 
 
 @dataclass(frozen=True, slots=True)
+class FitRow(Document):
+    """Where a model would run here: `where` is gpu, partly, cpu or no, `text` says why in one line."""
+
+    where: str | None
+    text: str | None
+    estimated: bool | None
+
+
+def _fit(value: object) -> FitRow | None:
+    """The object, or the word alone."""
+    return FitRow.parse({"where": value} if isinstance(value, str) else value) if value else None
+
+
+@dataclass(frozen=True, slots=True)
 class CatalogRow(Document):
-    """One model variant; `state` is here, absent, downloading or damaged."""
+    """One model variant; `state` is here, absent, downloading, damaged or another word of the store.
+
+    `pin` is where its hash comes from (catalog, user, hub), `arrived` the bytes of an unfinished transfer,
+    `disk` the bytes it takes, `used_at` the Unix time of its last load.
+    """
+
+    READERS: ClassVar[Mapping[str, Callable[[object], object]]] = {"fits": _fit}
 
     ref: str
     id: str
@@ -27,6 +47,13 @@ class CatalogRow(Document):
     use: tuple[str, ...]
     state: str
     loaded: bool | None
+    source: str | None
+    path: str | None
+    fits: FitRow | None
+    pin: str | None
+    arrived: int | None
+    disk: int | None
+    used_at: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,13 +112,13 @@ def _judge(status: int, raw: bytes, url: str) -> dict[str, Any]:
         document = None
     if 200 <= status < 300 and isinstance(document, dict):
         return document
-    if status in (401, 403):
+    error = mapping(mapping(document).get("error"))
+    if status == 401 or (status == 403 and not error):
         raise NoDaemon(
             "The daemon refuses this client.",
             cause=f"The program at {url} does not accept the token of daemon.json.",
             hint=UNCLEAR_HINT,
         )
-    error = mapping(mapping(document).get("error"))
     if error:
         raise error_of(error, status)
     raise NoDaemon(

@@ -10,8 +10,12 @@ import pytest
 from appliance.client import Client
 from appliance.errors import (
     ApplianceError,
+    DiskFull,
     DoesNotFit,
+    DownloadError,
     EngineFailed,
+    Gated,
+    LicenseNotAccepted,
     ModelMissing,
     NoDaemon,
     NotVerified,
@@ -26,7 +30,16 @@ CALLS: list[tuple[Callable[[Client], object], str, str, object]] = [
     (lambda c: c.models(), "GET", "/api/models", None),
     (lambda c: c.downloads(), "GET", "/api/downloads", None),
     (lambda c: c.start_download("a:Q4"), "POST", "/api/downloads", {"model": "a:Q4"}),
+    (
+        lambda c: c.start_download("a", accept_license=True, rate=5),
+        "POST",
+        "/api/downloads",
+        {"model": "a", "accept_license": True, "rate": 5},
+    ),
+    (lambda c: c.pause_download("d1"), "POST", "/api/downloads/d1/pause", {}),
+    (lambda c: c.resume_download("d1"), "POST", "/api/downloads/d1/resume", {}),
     (lambda c: c.cancel_download("d1"), "DELETE", "/api/downloads/d1", None),
+    (lambda c: c.start_repair("a:Q4"), "POST", "/api/models/a:Q4/repair", {}),
     (lambda c: c.load("a:Q4", ctx=4096), "POST", "/api/models/a:Q4/load", {"ctx": 4096}),
     (lambda c: c.load("a/b:Q4"), "POST", "/api/models/a%2Fb:Q4/load", {}),
     (lambda c: c.verify("a:Q4"), "POST", "/api/models/a:Q4/verify", {}),
@@ -77,7 +90,7 @@ def test_answers_are_typed(client: Client, stub: StubDaemon) -> None:
     stub.script.answers["GET", "/api/journal"] = (200, {"requests": [{"request_id": "r1", "status": 200}]})
     assert client.logs(after=1).lines == ("two", "three")
     assert client.logs(after=1).next == 3
-    assert client.start_download("a") == "d9"
+    assert client.start_download("a").id == "d9"
     assert client.journal(5)[0].status == 200
     assert stub.asked("GET", "/api/journal")[0].query == {"limit": ["5"]}
 
@@ -85,6 +98,8 @@ def test_answers_are_typed(client: Client, stub: StubDaemon) -> None:
 @pytest.mark.parametrize(
     ("status", "code", "kind", "exit_code"),
     [
+        (403, "license", LicenseNotAccepted, 1),
+        (403, "gated", Gated, 1),
         (404, "unknown_model", UnknownModel, 4),
         (404, "model_missing", ModelMissing, 4),
         (409, "not_verified", NotVerified, 4),
@@ -105,6 +120,62 @@ def test_errors_come_back_by_code(
     assert type(caught.value) is kind
     assert caught.value.exit_code == exit_code
     assert (caught.value.message, caught.value.cause, caught.value.hint) == ("What[0m", "Why", "Do")
+
+
+def test_force_is_said_in_the_query(client: Client, stub: StubDaemon) -> None:
+    client.remove("a:Q4")
+    client.remove("a:Q4", force=True)
+    assert [call.query for call in stub.asked("DELETE", "/api/models/a:Q4")] == [{}, {"force": ["1"]}]
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"error": "no"}'])
+def test_a_refusal_without_the_daemons_words_is_no_daemon(
+    client: Client, stub: StubDaemon, body: bytes
+) -> None:
+    stub.script.answers["POST", "/api/downloads"] = (403, body)
+    with pytest.raises(NoDaemon):
+        client.start_download("a")
+
+
+def rows(stub: StubDaemon, *documents: dict[str, Any]) -> None:
+    stub.script.answers["GET", "/api/downloads"] = (200, {"downloads": list(documents)})
+
+
+ROW = {"id": "7", "ref": "a:Q4", "phase": "done", "finished": True, "fetched": 12}
+
+
+def test_a_repair_is_followed_to_its_end(client: Client, stub: StubDaemon) -> None:
+    stub.script.answers["POST", "/api/models/a/repair"] = (200, {"id": "7", "ref": "a:Q4"})
+    rows(stub, ROW)
+    seen: list[str] = []
+    assert client.repair("a", lambda row: seen.append(row.phase)) == {"ref": "a:Q4", "fetched": 12}
+    assert seen == ["done"]
+
+
+@pytest.mark.parametrize(
+    ("row", "kind", "words"),
+    [
+        (ROW | {"phase": "failed", "error": {"code": "disk_full", "message": "Full.", "hint": "Free."}},
+         DiskFull, "Full."),
+        (ROW | {"phase": "failed", "error": None, "message": "why"}, DownloadError, "why"),
+        (ROW | {"phase": "cancelled", "error": "odd"}, DownloadError, "cancelled"),
+        (ROW | {"phase": "paused", "finished": False, "paused": True}, DownloadError, "resumes it"),
+        (ROW | {"id": "8"}, DownloadError, "no longer knows"),
+    ],
+)  # fmt: skip
+def test_what_a_download_ended_with_is_raised(
+    client: Client, stub: StubDaemon, row: dict[str, Any], kind: type[ApplianceError], words: str
+) -> None:
+    rows(stub, row)
+    with pytest.raises(kind) as caught:
+        client.follow("7")
+    assert words in str(caught.value)
+
+
+def test_following_has_an_end(client: Client, stub: StubDaemon) -> None:
+    rows(stub, ROW | {"phase": "a word of tomorrow", "finished": False})
+    with pytest.raises(DownloadError, match="too long"):
+        client.follow("7", limit_s=0.05)
 
 
 def test_last_lines_of_a_failed_engine_come_along(client: Client, stub: StubDaemon) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from appliance.client import EngineRow, GpuRow, PlanDocument, RequestRow, StatusSnapshot
+from appliance.client import DownloadRow, EngineRow, GpuRow, PlanDocument, RequestRow, StatusSnapshot
 from appliance.client.library import CatalogRow, EngineList, LogPage, SettingRow
 from tests.client import documents
 
@@ -130,3 +130,34 @@ def test_no_document_raises(document: Any) -> None:
     StatusSnapshot.parse(dict.fromkeys(documents.normal(), document))
     LogPage.parse(document)
     EngineList.parse(document)
+
+
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [
+        (None, None),
+        ("gpu", ("gpu", None, None)),
+        ({"where": "partly", "text": "3 of 9", "estimated": True}, ("partly", "3 of 9", True)),
+        ({"where": 5, "estimated": "yes"}, (None, None, None)),
+        (7, (None, None, None)),
+        ([], None),
+    ],
+)
+def test_where_a_model_fits_is_read_or_unknown(sent: Any, read: tuple[Any, ...] | None) -> None:
+    fits = CatalogRow.parse({"ref": "a:Q4", "fits": sent}).fits
+    assert (None if fits is None else (fits.where, fits.text, fits.estimated)) == read
+
+
+def test_a_row_of_an_older_daemon_lacks_what_it_did_not_know() -> None:
+    row = CatalogRow.parse({"ref": "a:Q4", "state": "here"})
+    assert (row.fits, row.pin, row.arrived, row.disk, row.used_at) == (None, None, None, None, None)
+    old = DownloadRow.parse({"id": "1", "ref": "a:Q4", "phase": "failed", "error": "text"})
+    assert (old.error, old.paused, old.place, old.limit, old.ended) == (None, None, None, None, True)
+
+
+def test_a_download_says_what_happened_why_and_what_to_do() -> None:
+    error = {"code": "download", "message": "M\x1b[2J", "cause": "C", "hint": None}
+    row = DownloadRow.parse({"id": "1", "ref": "r", "phase": "failed", "error": error, "limit": 5.0})
+    assert row.error is not None
+    assert (row.error.message, row.error.cause, row.error.hint) == ("M[2J", "C", None)
+    assert row.limit == 5

@@ -49,6 +49,7 @@ def test_a_broken_record_counts_as_none(paths: Paths, text: str) -> None:
 
 HOLDER = """
 import sys
+from pathlib import Path
 from appliance.daemon.record import DaemonLock
 from appliance.paths import Paths
 root = Path(sys.argv[1])
