@@ -9,6 +9,7 @@ from appliance.planning.cache import Load, kv_bytes, kv_layer_bytes, state_bytes
 from appliance.planning.compute import Era, cpu_compute, era_of, gpu_compute, host_compute
 from appliance.planning.measured import apply_measurement
 from appliance.planning.plan import make_plan
+from appliance.planning.rough import Fit, Where, fit_of, rough_fit
 from appliance.planning.values import (
     DeviceMemory,
     HostMemory,
@@ -22,6 +23,7 @@ from appliance.planning.values import (
 __all__ = [
     "DeviceMemory",
     "Era",
+    "Fit",
     "HostMemory",
     "Load",
     "MeasuredRow",
@@ -29,13 +31,16 @@ __all__ = [
     "Plan",
     "PlanRequest",
     "Reason",
+    "Where",
     "apply_measurement",
     "cpu_compute",
     "era_of",
+    "fit_of",
     "gpu_compute",
     "host_compute",
     "kv_bytes",
     "kv_layer_bytes",
     "make_plan",
+    "rough_fit",
     "state_bytes",
 ]
