@@ -5,6 +5,7 @@ from __future__ import annotations
 from appliance.store.store import Store
 from appliance.store.types import (
     Damage,
+    Holding,
     Leftover,
     Limits,
     OnProgress,
@@ -19,6 +20,7 @@ from appliance.store.types import (
 
 __all__ = [
     "Damage",
+    "Holding",
     "Leftover",
     "Limits",
     "OnProgress",

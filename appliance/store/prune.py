@@ -18,7 +18,7 @@ _TEMPORARY_S = 3_600.0
 """A half-written small document of this age has lost its writer; it is written within milliseconds."""
 _PART_ENDS = (layout.LOG, layout.STATE, layout.PART)
 """What belongs to one partial file, the longest ending first."""
-_NOTES = (layout.LOG, layout.STATE, layout.CHUNKS)
+NOTES = (layout.LOG, layout.STATE, layout.CHUNKS)
 """Small files that say nothing to people when what they are about is gone."""
 
 
@@ -79,9 +79,15 @@ def prune(
 def leftovers(where: Layout) -> tuple[Leftover, ...]:
     """Every unfinished and every quarantined file, those of a transfer that is running now, too."""
     items = [item for folder in where.folders() for item in _partials(folder)]
-    shown = [item for item in items if not item.path.name.endswith(_NOTES)]
+    shown = [item for item in items if not item.path.name.endswith(NOTES)]
     found = [_leftover(item) for item in [*shown, *_quarantined(where)]]
     return tuple(item for item in found if item is not None)
+
+
+def quarantined_refs(where: Layout) -> frozenset[str]:
+    """The refs whose files are in quarantine."""
+    notes = (layout.read_json(path) for path in where.quarantine.glob(f"*{layout.NOTE}"))
+    return frozenset(str(note["ref"]) for note in notes if note is not None and "ref" in note)
 
 
 def ref_of(folder: Path) -> str:
@@ -181,18 +187,21 @@ def _partials(folder: Path) -> list[_Item]:
             families.setdefault(base, []).append(path)
         elif path.name == layout.SCRATCH:
             loose += _wheels(path, ref)
-        elif path.name.startswith("."):
-            loose += [_Item("partial", path, (path,), f"{ref}, a torn note")] if _is_old(path) else []
-        elif path.name.endswith(layout.CHUNKS) and path.with_name(path.name[: -len(layout.CHUNKS)]).exists():
-            continue  # goes with its file
-        elif path.name.endswith(layout.CHUNKS):
-            loose.append(_Item("partial", path, (path,), f"{ref}, digests without their file"))
-        elif not whole and path.is_file():
+        elif (why := _left_behind(path, whole)) is not None:
             digests = path.with_name(path.name + layout.CHUNKS)
-            about = f"{ref}, one file of a model that is not whole"
-            loose.append(_Item("partial", path, (path, digests), about))
+            loose.append(_Item("partial", path, (path, digests), f"{ref}, {why}"))
     parts = [_family(folder / (base + layout.PART), found, ref) for base, found in families.items()]
     return parts + loose
+
+
+def _left_behind(path: Path, whole: bool) -> str | None:
+    """Why a file that is neither partial nor a wheel may go; None = it may not."""
+    if path.name.startswith("."):
+        return "left by work that was killed" if _is_old(path) else None
+    if path.name.endswith(layout.CHUNKS):
+        file = path.with_name(path.name.removesuffix(layout.CHUNKS))
+        return None if whole or file.exists() else "digests without their file"
+    return None if whole or not path.is_file() else "one file of a model that is not whole"
 
 
 def _wheels(scratch: Path, ref: str) -> list[_Item]:

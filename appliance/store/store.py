@@ -14,13 +14,14 @@ from typing import Any
 from appliance.catalog import ModelRef
 from appliance.errors import ApplianceError, ModelMissing
 from appliance.paths import Paths
-from appliance.store import layout, prune, records, removal, threads, upkeep
+from appliance.store import holdings, layout, prune, records, removal, threads, upkeep
 from appliance.store.layout import Layout
 from appliance.store.lock import Lock, Owner
 from appliance.store.progress import Reporter
 from appliance.store.pull import Pull
 from appliance.store.types import (
     Damage,
+    Holding,
     Leftover,
     Limits,
     OnProgress,
@@ -66,6 +67,10 @@ class Store:
     def leftovers(self) -> tuple[Leftover, ...]:
         """Unfinished and quarantined files, with what they take on the disk."""
         return prune.leftovers(self._where)
+
+    def holdings(self) -> Mapping[str, Holding]:
+        """What the disk holds of each variant, by `id:QUANT`, whole or not. Reads no model bytes."""
+        return holdings.holdings(self._where)
 
     async def pull(self, ref: ModelRef, on_progress: OnProgress = no_progress) -> Stored:
         """Make `ref` be here, verified. With its record unchanged this touches no network.

@@ -9,7 +9,9 @@ from typing import Any, Literal
 
 from appliance.catalog import Role
 
-Phase = Literal["waiting", "checking disk", "downloading", "extracting", "verifying", "done", "failed"]
+Phase = Literal[
+    "waiting", "checking disk", "downloading", "extracting", "verifying", "repairing", "done", "failed"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,20 @@ class Leftover:
     """Bytes that it and its notes take on the disk; holes in a partial file take none."""
 
 
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What this disk holds of a variant, whole or not."""
+
+    disk: int
+    """Bytes on the disk, those of partial files included; quarantined ones are not."""
+    arrived: int | None
+    """Bytes of an unfinished transfer; None = it is whole, or nothing is here."""
+    used_at: float | None
+    """When it was loaded last, in seconds since the epoch; None = never."""
+    damaged: bool
+    """A file of it is in quarantine."""
+
+
 LeftoverKind = Literal["partial", "quarantined", "unused", "lock", "empty"]
 """`unused`: a whole model; `lock`: of a process that is gone; `empty`: a folder."""
 
@@ -181,3 +197,7 @@ class Limits:
     redirects: int = 10
     poll_s: float = 0.2
     """How often a second process looks at the progress of the first."""
+    chunk: int = 8 << 20
+    """Bytes of a chunk in a partial file that is begun now."""
+    segment: int = 64 << 20
+    """Most bytes that one connection asks for at once."""
