@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from appliance import hub
 from appliance.store.caches.types import Part
 from appliance.store.caches.walk import Look
 
 SUFFIX = ".gguf"
-_SPLIT = re.compile(r"(?P<stem>.+)-(?P<part>\d{5})-of-(?P<total>\d{5})\.gguf", re.IGNORECASE)
 _MAX_PARTS = 512
 _PROJECTOR_ORDER = ("f16", "bf16", "q8_0", "f32")
 """Which projector is taken where several lie beside a model: full quality in half the bytes first."""
@@ -29,16 +29,8 @@ class Split:
 
 def split_of(name: str) -> Split | None:
     """What the name says of a split set; None for a file of its own."""
-    found = _SPLIT.fullmatch(name)
-    if found is None:
-        return None
-    part, total = int(found["part"]), int(found["total"])
-    return Split(found["stem"], part, total) if 1 <= part <= total <= _MAX_PARTS else None
-
-
-def is_projector(name: str) -> bool:
-    """True for the image or audio projector of a model (`mmproj-*.gguf`, `*-mmproj.gguf`)."""
-    return "mmproj" in name.casefold()
+    found = hub.part_of(name) if name.endswith(SUFFIX) else None
+    return Split(*found) if found is not None and 1 <= found[1] <= found[2] <= _MAX_PARTS else None
 
 
 def is_gguf(path: Path) -> bool:
@@ -62,7 +54,7 @@ def models_in(
         if not is_gguf(path):
             continue
         split = split_of(path.name)
-        if is_projector(path.name):
+        if hub.is_projector(path.name):
             projectors.append(path)
         elif split is not None:
             sets.setdefault((split.stem, split.total), []).append(path)

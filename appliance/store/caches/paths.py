@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 
+from appliance import hub
 from appliance.store.caches import huggingface, names
 from appliance.store.caches.types import Bounds, Candidate, Part, Scan
 from appliance.store.caches.walk import Look
@@ -24,7 +25,7 @@ def of_file(path: Path, bounds: Bounds) -> Scan:
     look = Look(Path(whole.anchor), bounds)
     wanted = names.split_of(whole.name)
     siblings = [Path(entry.path) for entry in look.names(whole.parent)] if names.is_gguf(whole) else []
-    if not names.is_gguf(whole) or names.is_projector(whole.name):
+    if not names.is_gguf(whole) or hub.is_projector(whole.name):
         size = look.size(whole)
         parts = () if size is None else (_make(whole, size),)
         return Scan("path", whole, _candidates([(parts, ())] if parts else []), look.skipped)
@@ -32,7 +33,7 @@ def of_file(path: Path, bounds: Bounds) -> Scan:
         p
         for p in siblings
         if p.name == whole.name
-        or names.is_projector(p.name)
+        or hub.is_projector(p.name)
         or (wanted and (s := names.split_of(p.name)) and (s.stem, s.total) == (wanted.stem, wanted.total))
     ]
     return Scan("path", whole, _candidates(names.models_in(look, ours, _make)), look.skipped)
