@@ -3,6 +3,7 @@
 from appliance.settings.failures import argument_error
 from appliance.settings.files import Entry, entries, from_text, load, read_text, text_of, validate_text
 from appliance.settings.model import (
+    Downloads,
     Engine,
     EngineChoice,
     Goals,
@@ -17,6 +18,7 @@ from appliance.settings.model import (
 )
 
 __all__ = [
+    "Downloads",
     "Engine",
     "EngineChoice",
     "Entry",

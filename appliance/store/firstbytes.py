@@ -12,7 +12,7 @@ NEEDED = 8
 WANTED = 1024
 """Bytes that also give a page's first line."""
 
-_MAGIC = b"GGUF"
+MAGIC = b"GGUF"
 _VERSIONS = (1, 2, 3)
 _LFS = b"version https://git-lfs"
 _PAGES = (b"<!doc", b"<html", b"<?xml", b"<head", b"<body", b"{", b"<!--")
@@ -23,7 +23,7 @@ def problem(first: bytes, name: str, source: str) -> ApplianceError | None:
 
     `source` says where it comes from, for people.
     """
-    if first[:4] == _MAGIC:
+    if first[:4] == MAGIC:
         return _version_problem(first, name)
     start = first.lstrip()[:16].lower()
     if first.startswith(_LFS):
@@ -46,7 +46,7 @@ def problem(first: bytes, name: str, source: str) -> ApplianceError | None:
         )
     return NotVerified(
         f"{name} is no GGUF file.",
-        cause=f"It begins with {first[:4]!r}, not with {_MAGIC!r}.",
+        cause=f"It begins with {first[:4]!r}, not with {MAGIC!r}.",
         hint=f"Nothing of it is used. {source} offers other bytes than the catalog pins.",
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from appliance.catalog import File, FileSource
-from appliance.errors import ModelMissing, NotVerified
+from appliance.errors import DownloadError, ModelMissing, NotVerified
 from appliance.store import firstbytes
 from appliance.store.partfile import PartFile
 from appliance.store.threads import StopFlag
@@ -76,10 +76,15 @@ def link(path: Path, file: File, final: Path, stop: StopFlag, moved: Callable[[i
 
 
 def copy(path: Path, part: PartFile, stop: StopFlag, moved: Callable[[int], None]) -> None:
-    """Append `path` to `part` from the part's offset on."""
+    """Copy to `part` what it misses of `path`. Raises Overlong when `path` has more bytes than the pin."""
     with path.open("rb", buffering=0) as data:
-        data.seek(part.offset)
-        while chunk := data.read(_CHUNK):
-            stop.check()
-            part.feed([chunk])
-            moved(part.offset)
+        for start, end in part.gaps():
+            data.seek(start)
+            while part.offset < end and (piece := data.read(min(_CHUNK, end - part.offset))):
+                stop.check()
+                part.append(piece)
+                moved(part.arrived)
+        if part.gaps():
+            raise DownloadError(
+                f"{path} is shorter than the pin says.", hint="Correct its entry, or the file."
+            )

@@ -1,128 +1,207 @@
-"""What has arrived of one file, hashed in the order of its bytes while it is written.
+"""The partial file of one download: what has arrived, read back before it is believed.
 
-Every method blocks: call them in a thread. After a kill the bytes on disk are hashed again before more are
-added, so a digest never covers bytes that were not read back or just written.
+After a kill `open` compares each logged chunk with its digest; what differs counts as missing. The final name
+is given by `finish`, which the caller calls once the SHA-256 of the whole matched.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
 
 from appliance.catalog import File
-from appliance.errors import ApplianceError
-from appliance.store import disk, layout
+from appliance.store import chunks, disk, layout, partlog
+from appliance.store.chunkfile import ChunkFile, Unwritable
+from appliance.store.chunkmap import ChunkMap
+from appliance.store.chunks import ChunkDigests
+from appliance.store.partlog import Head, Line, PartLog
 from appliance.store.threads import StopFlag
 
-_CHUNK = 4 << 20
+__all__ = ["Overlong", "PartFile", "Unwritable", "on_disk"]
 
 
 class Overlong(Exception):
-    """More bytes came than the pin allows."""
+    """More bytes are here, or came, than the pin allows."""
 
 
-class PartFile:
-    """The `.part` file of `file` in `folder`. Use `open` first and `close` or `finish` last."""
+class PartFile(ChunkFile):
+    """The `.part` of `file` in `folder`. Use `open` first and `close` or `finish` last.
 
-    def __init__(self, folder: Path, file: File) -> None:
+    `chunk` counts only for a file that does not exist yet: an older log keeps its own.
+    """
+
+    def __init__(self, folder: Path, file: File, *, chunk: int = chunks.CHUNK) -> None:
+        log = PartLog(layout.log(folder, file), Head(file.size, file.sha256, chunk))
+        super().__init__(layout.part(folder, file), log)
         self.file = file
-        self.path = layout.part(folder, file)
-        self._final = layout.final(folder, file)
-        self._state = layout.state(folder, file)
-        self._out: BinaryIO | None = None
-        self._hash = hashlib.sha256()
-        self.offset = 0
-        """Bytes on disk, all of them hashed."""
+        self._folder = folder
+        self._begun = False
 
     def open(self, stop: StopFlag, moved: Callable[[int], None]) -> None:
-        """Open, or make, the file and hash what it holds. `moved` is told the bytes hashed so far."""
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            out = self.path.open("r+b" if self.path.exists() else "w+b", buffering=0)
-        except OSError as error:
-            raise self._failed(error) from None
-        self._out, self._hash, self.offset = out, hashlib.sha256(), 0
-        while data := out.read(_CHUNK):
-            stop.check()
-            self._hash.update(data)
-            self.offset += len(data)
-            moved(self.offset)
-        if self.offset > self.file.size:
+        """Open, or make, the file and read back what it holds. `moved` is told the bytes read so far.
+
+        Raises Overlong when it is larger than the pin, DiskFull, Unwritable or Stopped.
+        """
+        with self.wrapped():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            size = os.fstat(self._handle).st_size
+            if size > self.file.size:
+                raise Overlong
+            self._read_back(self._expected(size), stop, moved)
+            layout.state(self._folder, self.file).unlink(missing_ok=True)  # of an earlier version
+            if self.arrived:
+                self._log.start(self.lines())
+            else:
+                layout.log(self._folder, self.file).unlink(missing_ok=True)
+            self._begun = True
+
+    def _expected(self, size: int) -> list[Line]:
+        """What the log says; without a log (an earlier version) the bytes before the first hole."""
+        found = partlog.read(layout.log(self._folder, self.file))
+        if found is not None and (found[0].size, found[0].sha256) == (self.file.size, self.file.sha256):
+            head, lines = found
+            self._log.head = head
+            if head.chunk != self.map.chunk:
+                self.map = ChunkMap(self.file.size, head.chunk)
+            return [lines[index] for index in sorted(lines)]
+        here = _before_hole(self.handle, size)
+        return [
+            Line(index, min(self.map.full(index), here - self.map.start(index)), "")
+            for index in range(chunks.count(here, self.map.chunk))
+        ]
+
+    def _read_back(self, expected: list[Line], stop: StopFlag, moved: Callable[[int], None]) -> None:
+        done = 0
+        for line in expected:
+            state, length = self.state_of(line.index, line.length, stop)
+            same = length == line.length and line.digest in ("", state.hexdigest())
+            if same and length:
+                self.accept(line.index, length, state)
+            done += line.length
+            moved(done)
+
+    def gaps(self) -> tuple[tuple[int, int], ...]:
+        """What is missing, as (first byte, byte after the last)."""
+        with self.changed:
+            return self.map.gaps()
+
+    def digests(self) -> ChunkDigests:
+        """What each chunk was when it came. Call when all are here."""
+        return ChunkDigests(self.file.sha256, self.map.chunk, tuple(self.map.digests))
+
+    def come_from(self, source: str, etag: str | None) -> None:
+        """Note where the next bytes come from. `source` holds no secrets."""
+        with self.changed, self.wrapped():
+            self._log.come_from(source, etag, self.lines())
+
+    def etag(self, source: str) -> str | None:
+        """The strong ETag under which the bytes here came from `source`; None when there is none."""
+        head = self._log.head
+        return head.etag if head.source == source and self.arrived else None
+
+    def append(self, data: bytes | memoryview) -> None:
+        """Put bytes at the first place that misses some, for sources that have an order.
+
+        Raises Overlong, too; the bytes that fit are kept.
+        """
+        fits = memoryview(data)[: self.file.size - self.offset]
+        self.write(self.offset, fits)
+        if len(fits) < len(data):
             raise Overlong
 
-    def feed(self, chunks: Sequence[bytes]) -> None:
-        """Append and hash. Raises Overlong, DiskFull or DownloadError; what was written before stays."""
-        if self._out is None:
-            raise RuntimeError("the part file is not open")
-        for chunk in chunks:
-            rest = memoryview(chunk)
-            while rest:
-                try:
-                    written = self._out.write(rest)
-                except OSError as error:
-                    raise self._failed(error) from None
-                self._hash.update(rest[:written])
-                self.offset += written
-                rest = rest[written:]
-            if self.offset > self.file.size:
-                raise Overlong
+    def put(self, at: int, data: bytes | memoryview, stop: StopFlag) -> bool:
+        """Put bytes of a whole body at `at`: what is here already and the same is left alone.
+
+        Call in the order of the bytes from 0 on. Returns True when bytes that were here differed.
+        """
+        rest, differed = memoryview(data), False
+        while rest:
+            index = at // self.map.chunk
+            piece = rest[: self.map.stop(index) - at]
+            here = max(0, min(len(piece), self.map.start(index) + self.map.lengths[index] - at))
+            if here and not self._holds(at, piece[:here]):
+                self.cut(index, at - self.map.start(index), stop)
+                here, differed = 0, True
+            if piece[here:]:
+                self._extend(index, at + here, piece[here:])
+            at, rest = at + len(piece), rest[len(piece) :]
+        return differed
+
+    def _holds(self, at: int, data: memoryview) -> bool:
+        found = bytearray(len(data))
+        with self.wrapped():
+            n_bytes = chunks.read_at(self.handle, memoryview(found), at)
+        return n_bytes == len(data) and found == data
+
+    def replace(self, index: int, data: bytes | memoryview) -> None:
+        """Put another content in place of a whole chunk."""
+        self.forget(index)
+        self.write(self.map.start(index), data)
+
+    def differing(self, stop: StopFlag, moved: Callable[[int], None]) -> tuple[int, ...]:
+        """Indexes of the whole chunks that are not on disk what they were when they came."""
+        found: list[int] = []
+        for index, digest in enumerate(self.map.digests):
+            try:
+                same = not digest or self.state_of(index, self.map.full(index), stop)[0].hexdigest() == digest
+            except OSError:
+                same = False  # can't be read now: writing it anew may help
+            if not same:
+                found.append(index)
+            moved(self.map.stop(index))
+        return tuple(found)
 
     def restart(self) -> None:
         """Forget what has arrived."""
-        if self._out is None:
-            raise RuntimeError("the part file is not open")
-        self._out.seek(0)
-        self._out.truncate()
-        self._hash, self.offset = hashlib.sha256(), 0
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of all bytes so far."""
-        return self._hash.hexdigest()
+        with self.changed, self.wrapped():
+            os.ftruncate(self.handle, 0)
+            self._log.close()
+            layout.log(self._folder, self.file).unlink(missing_ok=True)
+            self.map = ChunkMap(self.file.size, self.map.chunk)
+            self._running.clear()
+            self._logged.clear()
+            self.rewound = 0
+            self.changed.notify_all()
 
     def close(self) -> None:
-        """Keep the file for a later resume; drop it when it is empty."""
-        if self._out is not None:
-            self._out.close()
-            self._out = None
-            if self.path.exists() and self.path.stat().st_size == 0:
-                self.discard()
+        """Keep the file for a later resume; drop it when nothing has arrived."""
+        was_open = self._handle is not None
+        self.close_handle()
+        if was_open and self._begun and not self.arrived:
+            self.discard()
 
     def discard(self) -> None:
-        """Remove the file and its state."""
-        self.path.unlink(missing_ok=True)
-        self._state.unlink(missing_ok=True)
+        """Remove the file and what is beside it."""
+        for path in (self.path, layout.log(self._folder, self.file), layout.state(self._folder, self.file)):
+            path.unlink(missing_ok=True)
 
     def finish(self) -> Path:
         """Give the verified file its final name, safe from a power cut. A failed rename keeps the part."""
-        if self._out is None:
-            raise RuntimeError("the part file is not open")
-        try:
-            os.fsync(self._out.fileno())
-            self._out.close()
-            self._out = None
-            os.replace(self.path, self._final)
-        except OSError as error:
-            raise self._failed(error) from None
-        self._state.unlink(missing_ok=True)
-        layout.sync_folder(self._final.parent)
-        return self._final
+        final = layout.final(self._folder, self.file)
+        with self.wrapped():
+            os.fsync(self.handle)
+            self.close_handle()
+            os.replace(self.path, final)
+            self.digests().write(layout.chunks(self._folder, self.file))
+            layout.log(self._folder, self.file).unlink(missing_ok=True)
+        layout.sync_folder(self._folder)
+        return final
 
-    def etag(self, source: str) -> str | None:
-        """The strong ETag under which the bytes on disk came from `source`; None when there is none."""
-        found = layout.read_json(self._state) or {}
-        etag = found.get("etag")
-        return etag if isinstance(etag, str) and found.get("source") == source else None
 
-    def remember(self, source: str, etag: str | None) -> None:
-        """Note where the bytes come from. `source` holds no secrets."""
-        try:
-            layout.write_json(self._state, {"source": source, "etag": etag, "sha256": self.file.sha256})
-        except OSError as error:
-            raise self._failed(error) from None
+def on_disk(path: Path) -> int:
+    """Bytes that a file takes on the disk: the holes of a partial file take none. 0 when it is absent."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return 0
+    return min(stat.st_size, disk.used(stat))
 
-    def _failed(self, error: OSError) -> ApplianceError:
-        return disk.write_error(error, self.path, max(0, self.file.size - self.offset))
+
+def _before_hole(handle: int, size: int) -> int:
+    """Bytes before the first hole."""
+    try:
+        return min(size, os.lseek(handle, 0, os.SEEK_HOLE)) if size else 0
+    except OSError:
+        return size  # this file system does not say

@@ -21,6 +21,7 @@ class Reporter:
     def __init__(self, ref: str, total: int | None, *, resumable: bool, publish: OnProgress) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
+        self._counting = threading.Lock()
         self._ref = ref
         self._publish = publish
         self._resumable = resumable
@@ -52,6 +53,11 @@ class Reporter:
             self._samples.clear()
         self._phase, self._total, self._message = phase, total, message
         self.publish()
+
+    def add_fetched(self, n_bytes: int) -> None:
+        """Bytes came from the source; several threads may say so at once."""
+        with self._counting:
+            self.fetched += n_bytes
 
     def publish(self) -> None:
         """Hand out the present state, if it changed."""

@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from appliance.errors import DownloadError, NotVerified
 
@@ -24,26 +23,45 @@ class Asked:
     name: str
     size: int
     sha256: str
-    offset: int
-    """First byte wanted; 0 = the whole file, without a Range header."""
+    start: int
+    """First byte wanted."""
+    stop: int | None
+    """The byte after the last one wanted; None = the whole file, without a Range header."""
     host: str
     """Who was asked first, for people."""
     page: str | None = None
     """Where the terms of a gated model are accepted."""
 
 
-class Retry(Exception):
-    """Worth another try. `wait_s` is what the server asked for; `whole` = ask without a range next time."""
+@dataclass(frozen=True, slots=True)
+class Body:
+    """Which bytes of the file an answer brings."""
 
-    def __init__(self, why: str, *, wait_s: float | None = None, whole: bool = False) -> None:
+    start: int
+    stop: int
+    """The byte after the last one."""
+    whole: bool
+    """The server sent the whole file, asked or not."""
+
+
+class Retry(Exception):
+    """Worth another try. `wait_s` is what the server asked for; `whole` = ask without a range next time.
+
+    `expired`: the server gave an address that was refused.
+    """
+
+    def __init__(
+        self, why: str, *, wait_s: float | None = None, whole: bool = False, expired: bool = False
+    ) -> None:
         super().__init__(why)
+        self.expired = expired
         self.why = why
         self.wait_s = wait_s
         self.whole = whole
 
 
-def judge(status: int, headers: Mapping[str, str], asked: Asked, *, redirected: bool = False) -> int:
-    """The offset at which the body begins: that of the request, or 0.
+def judge(status: int, headers: Mapping[str, str], asked: Asked, *, redirected: bool = False) -> Body:
+    """What the body holds: the wanted range, or its front, or the whole file.
 
     `redirected`: the answer comes from where a redirect led, so a signed address may have expired. Raises
     Retry or, for what no other try can change, DownloadError.
@@ -59,7 +77,7 @@ def judge(status: int, headers: Mapping[str, str], asked: Asked, *, redirected: 
     if status in _AGAIN:
         raise Retry(f"the server answered {status}", wait_s=wait_of(headers, time.time()))
     if status == 403 and redirected:
-        raise Retry("the address that the server gave has expired")
+        raise Retry("the address that the server gave has expired", expired=True)
     raise _refused(status, headers, asked)
 
 
@@ -101,13 +119,6 @@ def strong_etag(headers: Mapping[str, str]) -> str | None:
     return etag if etag.startswith('"') and etag.endswith('"') and len(etag) > 2 else None
 
 
-def shown(url: str) -> str:
-    """A URL without user, password, query and fragment: for messages, logs and files."""
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    return f"{parts.scheme}://{host}{parts.path}"
-
-
 def _check_form(headers: Mapping[str, str], asked: Asked) -> None:
     encoding = headers.get("Content-Encoding", "identity").lower()
     if encoding not in ("identity", ""):
@@ -118,17 +129,20 @@ def _check_form(headers: Mapping[str, str], asked: Asked) -> None:
         )
 
 
-def _begins(status: int, headers: Mapping[str, str], asked: Asked) -> int:
+def _begins(status: int, headers: Mapping[str, str], asked: Asked) -> Body:
     length = headers.get("Content-Length", "")
     if status == 200:
         page = headers.get("Content-Type", "").lower().startswith(("text/html", "application/json"))
         if length.isdigit() and int(length) != asked.size and not page:
             raise _other_size(asked, int(length))
-        return 0  # a page is told by its first bytes, which make a better message
+        return Body(0, asked.size, whole=True)  # a page is told by its first bytes: a better message
     match = _CONTENT_RANGE.fullmatch(headers.get("Content-Range", "").strip())
-    if match is None or int(match[1]) != asked.offset or match[3] != str(asked.size):
+    if match is None or int(match[1]) != asked.start or match[3] != str(asked.size):
         raise Retry("the server sent another range than was asked for", whole=True)
-    return asked.offset
+    stop = min(int(match[2]) + 1, asked.size if asked.stop is None else asked.stop)
+    if stop <= asked.start:
+        raise Retry("the server sent an empty range", whole=True)
+    return Body(asked.start, stop, whole=asked.stop is None)
 
 
 def _other_size(asked: Asked, found: int) -> DownloadError:

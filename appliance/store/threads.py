@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -16,18 +17,47 @@ class Stopped(Exception):
 
 
 class StopFlag:
-    """Asks a thread to end soon."""
+    """Asks threads to end soon."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
+        self._lock = threading.Lock()
+        self._calls: list[Callable[[], None]] = []
 
     def set(self) -> None:
+        """Ask. What was given to `calling` is called at once, in this thread."""
         self._event.set()
+        with self._lock:
+            calls = tuple(self._calls)
+        for call in calls:
+            call()
+
+    @property
+    def is_set(self) -> bool:
+        return self._event.is_set()
 
     def check(self) -> None:
-        """Called by the thread between two pieces of work. Raises Stopped."""
+        """Called by a thread between two pieces of work. Raises Stopped."""
         if self._event.is_set():
             raise Stopped
+
+    def wait(self, seconds: float) -> None:
+        """Sleep that a stop ends at once. Raises Stopped."""
+        if self._event.wait(seconds):
+            raise Stopped
+
+    @contextlib.contextmanager
+    def calling(self, call: Callable[[], None]) -> Iterator[None]:
+        """While the body runs, `set` calls `call` (short, from any thread); at once when it is set."""
+        with self._lock:
+            self._calls.append(call)
+        try:
+            if self.is_set:
+                call()
+            yield
+        finally:
+            with self._lock:
+                self._calls.remove(call)
 
 
 async def run(stop: StopFlag | None, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -151,7 +151,7 @@ class WheelSource:
                         )
                         if problem is not None:
                             raise problem
-                    part.feed([chunk])
+                    part.append(chunk)
                     self._report.done = part.offset
         except (
             zipfile.BadZipFile,

@@ -46,12 +46,14 @@ class Host:
         return await act(self, request)
 
 
-def _offset(request: web.Request, host: Host) -> int:
+def _wanted(request: web.Request, host: Host, size: int) -> tuple[int, int] | None:
+    """The first byte that is wanted and the byte after the last; None = the whole body."""
     wanted = request.headers.get("Range", "")
     condition = request.headers.get("If-Range")
     if not wanted or (condition is not None and condition != host.etag):
-        return 0
-    return int(wanted.removeprefix("bytes=").removesuffix("-"))
+        return None
+    first, _, last = wanted.removeprefix("bytes=").partition("-")
+    return int(first), min(size, int(last) + 1) if last else size
 
 
 async def send(
@@ -66,24 +68,25 @@ async def send(
     content_range: str | None = None,
     whole: bool = False,
 ) -> web.StreamResponse:
-    """`body` from the wanted offset on. `stop_at` cuts the connection there, or waits for `hold` there."""
-    start = 0 if whole else _offset(request, host)
-    headers = {"Content-Length": str(len(body) - start), "Accept-Ranges": "bytes"}
+    """The wanted range of `body`. `stop_at` cuts the connection there, or waits for `hold` there."""
+    wanted = None if whole else _wanted(request, host, len(body))
+    start, stop = wanted or (0, len(body))
+    headers = {"Content-Length": str(stop - start), "Accept-Ranges": "bytes"}
     if host.etag:
         headers["ETag"] = host.etag
-    if start or content_range:
-        headers["Content-Range"] = content_range or f"bytes {start}-{len(body) - 1}/{len(body)}"
-    response = web.StreamResponse(status=206 if start or content_range else 200, headers=headers)
+    if wanted or content_range:
+        headers["Content-Range"] = content_range or f"bytes {start}-{stop - 1}/{len(body)}"
+    response = web.StreamResponse(status=206 if wanted or content_range else 200, headers=headers)
     await response.prepare(request)
     at = start
-    while at < len(body):
-        end = min(at + pieces, len(body) if stop_at is None or at >= stop_at else stop_at)
+    while at < stop:
+        end = min(at + pieces, stop if stop_at is None or at >= stop_at else stop_at)
         await response.write(body[at:end])
         host.sent += end - at
         at = end
         if pause_s:
             await asyncio.sleep(pause_s)
-        if stop_at is not None and at == stop_at and at < len(body):
+        if stop_at is not None and at == stop_at and at < stop:
             if hold is None:
                 if request.transport is not None:
                     request.transport.close()

@@ -1,0 +1,102 @@
+"""A whole file whose SHA-256 is not that of the pin: find the chunks that are wrong, and fetch only those.
+
+First the chunks that are not on disk what they were when they came. Where none is, the error was on the way
+here: chunks are fetched again in order, from another place where there is one, until one differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import xxhash
+
+from appliance.errors import ApplianceError, DiskFull, DownloadError, NotVerified
+from appliance.store import transfer
+from appliance.store.asking import Route
+from appliance.store.chunkfile import Unwritable
+from appliance.store.hasher import Hasher
+from appliance.store.partfile import PartFile
+from appliance.store.patience import Terms, log
+from appliance.store.refetch import Refetch
+
+_EACH = 4
+"""So many replaced chunks are each followed by a check of the whole. After more, at each power of two: where
+a place has altogether other bytes, the checks would take the square of its size."""
+
+
+class Repair:
+    """One attempt to mend `part`, whose bytes are all here. Blocks.
+
+    `delivered` is the route that brought the bytes: others are asked before it.
+    """
+
+    def __init__(
+        self, part: PartFile, hasher: Hasher, routes: Sequence[Route], delivered: Route | None, terms: Terms
+    ) -> None:
+        self._part = part
+        self._hasher = hasher
+        self._routes = sorted(routes, key=lambda route: route is delivered)
+        self._terms = terms
+        self._wanted = part.file.sha256
+
+    def run(self) -> str:
+        """The SHA-256 after all that could be done, which was at most one second pass.
+
+        Raises Stopped, DiskFull, Unwritable; DownloadError when no place answers.
+        """
+        digest = self._from_disk()
+        return digest if digest == self._wanted else self._from_network(digest)
+
+    def _from_disk(self) -> str:
+        self._say("reading what has arrived")
+        changed = self._part.differing(self._terms.stop, self._moved)
+        if changed:
+            log.warning("%s: %d chunks changed on this disk", self._part.file.base_name, len(changed))
+            for index in changed:
+                self._part.forget(index)
+            transfer.fetch(self._routes, self._part, self._terms)
+            self._say("checking the whole again")
+        return self._digest()
+
+    def _from_network(self, digest: str) -> str:
+        replaced, checked = 0, 0
+        for index, data in self._chunks():
+            self._say("looking for what came wrong")
+            self._moved(self._part.map.stop(index))
+            if xxhash.xxh3_64(data).hexdigest() == self._part.map.digests[index]:
+                continue
+            log.warning("%s: chunk %d came wrong", self._part.file.base_name, index)
+            self._part.replace(index, data)
+            replaced += 1
+            if replaced <= _EACH or replaced & (replaced - 1) == 0:
+                checked, digest = replaced, self._digest()
+                if digest == self._wanted:
+                    break
+        return digest if checked == replaced else self._digest()
+
+    def _digest(self) -> str:
+        return self._hasher.digest(self._terms.stop)
+
+    def _say(self, message: str) -> None:
+        report = self._terms.report
+        report.phase("repairing", total=report.whole, message=message)
+
+    def _moved(self, done: int) -> None:
+        self._terms.report.done = done
+
+    def _chunks(self) -> Iterator[tuple[int, bytes]]:
+        """Every chunk once more, in order; the next place goes on where one fails."""
+        said: list[tuple[Route, ApplianceError]] = []
+        first = 0
+        for route in self._routes:
+            try:
+                for index, data in Refetch(route, self._part, self._terms, first).chunks():
+                    first = index + 1
+                    yield index, data
+            except (DiskFull, Unwritable):
+                raise
+            except (DownloadError, NotVerified) as error:
+                said.append((route, error))
+            else:
+                return
+        raise transfer.all_failed(self._part.file.base_name, said)

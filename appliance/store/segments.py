@@ -1,0 +1,110 @@
+"""Which bytes are asked for next. Pure and without locks: the owner calls it under one.
+
+Connections take segments in the order of the file. What is taken lies within a window behind the first
+missing byte, so that the hash can follow from the page cache. When nothing may be taken, a connection with
+nothing to do takes over the back half of what a slow one has still to bring.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+SEGMENT = 64 << 20
+"""Bytes of a segment at most."""
+_SLOW_S = 2.0
+"""A segment that will be here sooner is left to the connection that has it."""
+
+
+@dataclass(slots=True, eq=False)
+class Span:
+    """A piece of the file that one connection brings. Everything before `at` is here."""
+
+    start: int
+    at: int
+    stop: int
+    """May become smaller while it is brought: another connection took the rest."""
+    since: float
+
+    @property
+    def done(self) -> bool:
+        return self.at >= self.stop
+
+    def seconds_left(self, now: float) -> float:
+        """At the rate so far; while nothing has come, as long as it has taken."""
+        gone = self.at - self.start
+        return (self.stop - self.at) * (now - self.since) / gone if gone else now - self.since
+
+
+def segment_for(missing: int, connections: int, chunk: int, largest: int = SEGMENT) -> int:
+    """Bytes of a segment: so that each connection gets about two, in whole chunks."""
+    wanted = min(largest, missing // (2 * connections))
+    return max(1, -(-wanted // chunk)) * chunk
+
+
+class Window:
+    """Hands out what is missing. `gaps` are (first byte, byte after the last), in order."""
+
+    def __init__(self, gaps: Iterable[tuple[int, int]], *, chunk: int, segment: int, ahead: int) -> None:
+        self._queue = list(gaps)
+        self._running: list[Span] = []
+        self._chunk = chunk
+        self.segment = segment
+        self._ahead = max(ahead, segment)
+
+    @property
+    def first_missing(self) -> int | None:
+        """None when nothing is missing."""
+        starts = [span.at for span in self._running if not span.done] + [
+            start for start, _ in self._queue[:1]
+        ]
+        return min(starts, default=None)
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that nobody brings yet."""
+        return sum(stop - start for start, stop in self._queue)
+
+    @property
+    def running(self) -> tuple[Span, ...]:
+        return tuple(self._running)
+
+    def take(self, now: float) -> Span | None:
+        """The next piece to bring; None when there is none to give now."""
+        found = self._from_queue(now) or self._from_the_slowest(now)
+        if found is not None:
+            self._running.append(found)
+        return found
+
+    def _from_queue(self, now: float) -> Span | None:
+        first = self.first_missing
+        if not self._queue or first is None:
+            return None
+        start, end = self._queue[0]
+        floor = start // self._chunk * self._chunk
+        stop = min(end, floor + self.segment, (first + self._ahead) // self._chunk * self._chunk)
+        if stop <= start:
+            return None
+        self._queue[0:1] = [(stop, end)] if stop < end else []
+        return Span(start, start, stop, now)
+
+    def _from_the_slowest(self, now: float) -> Span | None:
+        slowest = max(self._running, key=lambda span: span.seconds_left(now), default=None)
+        if slowest is None or slowest.seconds_left(now) < _SLOW_S:
+            return None
+        middle = -(-((slowest.at + slowest.stop) // 2) // self._chunk) * self._chunk
+        if not slowest.at < middle < slowest.stop:
+            return None  # a chunk is brought by one connection only
+        stop, slowest.stop = slowest.stop, middle
+        return Span(middle, middle, stop, now)
+
+    def adopt(self, span: Span) -> None:
+        """Count a piece that was taken elsewhere as running."""
+        self._running.append(span)
+
+    def give_back(self, span: Span) -> None:
+        """A connection has ended with `span`; what it did not bring is the next to be taken."""
+        self._running.remove(span)
+        if not span.done:
+            bisect.insort(self._queue, (span.at, span.stop))
