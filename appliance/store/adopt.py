@@ -13,6 +13,7 @@ from typing import Any
 
 from appliance.catalog import File, ModelRef
 from appliance.errors import ApplianceError, ModelError, NotVerified, UsageError
+from appliance.store import lock as locks
 from appliance.store import threads
 from appliance.store.layout import Layout
 from appliance.store.lock import Lock
@@ -102,14 +103,7 @@ def _require_match(item: Proven, pin: File) -> None:
 
 
 def _acquire(lock: Lock, ref: ModelRef) -> None:
-    try:
-        holder = lock.acquire()
-    except OSError as error:
-        raise ApplianceError(
-            "The model folder can't be written.",
-            cause=error.strerror or str(error),
-            hint="Make it writable, or set APPLIANCE_HOME to a folder that is.",
-        ) from None
+    holder = locks.acquire(lock)
     if holder is not None:
         raise ModelError(
             f"{ref.ref} is being fetched by the process {holder.pid}.",

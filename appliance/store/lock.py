@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance import processes
+from appliance.errors import ApplianceError
 from appliance.store import layout
 
 _HEARTBEAT_S = 0.25
@@ -118,6 +119,18 @@ class Lock:
         with self._mutex:
             if self._token in _OURS:
                 layout.write_json(self._path, document, durable=False)
+
+
+def acquire(lock: Lock) -> Owner | None:
+    """`lock.acquire()` in words of people. Raises ApplianceError when the folder can't be written."""
+    try:
+        return lock.acquire()
+    except OSError as error:
+        raise ApplianceError(
+            "The model folder can't be written.",
+            cause=error.strerror or str(error),
+            hint="Make it writable, or set APPLIANCE_HOME to a folder that is.",
+        ) from None
 
 
 def stale(path: Path) -> bool:

@@ -14,6 +14,7 @@ from appliance.store import chunks, firstbytes, threads
 from appliance.store.chunks import ChunkDigests
 from appliance.store.progress import Reporter
 from appliance.store.threads import StopFlag
+from appliance.store.types import OnProgress, no_progress
 from appliance.text import clean_line
 
 _READS = 3
@@ -78,6 +79,15 @@ async def prove(paths: Sequence[Path], report: Reporter) -> tuple[Proven, ...]:
         found.append(await threads.run(stop, prove_file, path, stop, moved))
         report.base, report.done = report.base + size, 0
     return tuple(found)
+
+
+async def prove_files(
+    label: str, paths: Sequence[Path], on_progress: OnProgress = no_progress
+) -> tuple[Proven, ...]:
+    """`prove` for callers without a report of their own; `label` is what the progress is called."""
+    report = Reporter(label, None, resumable=True, publish=on_progress)
+    async with report.ticking():
+        return await prove(paths, report)
 
 
 def prove_file(path: Path, stop: StopFlag, moved: Callable[[int], None]) -> Proven:

@@ -7,18 +7,21 @@ import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from appliance.catalog import ModelRef
 from appliance.errors import ApplianceError, ModelMissing
 from appliance.paths import Paths
-from appliance.store import holdings, layout, prune, records, removal, threads, upkeep
+from appliance.store import adopt, holdings, layout, prune, records, removal, threads, upkeep
+from appliance.store import lock as locks
 from appliance.store.layout import Layout
 from appliance.store.lock import Lock, Owner
 from appliance.store.progress import Reporter
+from appliance.store.prove import Proven
 from appliance.store.pull import Pull
+from appliance.store.taking import Adopted, How
 from appliance.store.types import (
     Damage,
     Holding,
@@ -94,7 +97,7 @@ class Store:
                     report.base, report.done = ref.variant.size, 0
                     report.phase("done", total=ref.variant.size)
                     return here, 0
-                holder = await threads.run(None, _acquire, lock)
+                holder = await threads.run(None, locks.acquire, lock)
                 if holder is None:
                     break
                 await self._follow(lock, ref.ref, holder, on_progress)
@@ -126,6 +129,16 @@ class Store:
                 on_progress(found)
             await asyncio.sleep(self._limits.poll_s)
             owner = await threads.run(None, lock.owner)
+
+    async def adopt(
+        self,
+        ref: ModelRef,
+        files: Sequence[Path | Proven | None],
+        how: How | None = None,
+        on_progress: OnProgress = no_progress,
+    ) -> Adopted:
+        """Make `ref` be here from files of this computer, in the order of its pins; see `adopt.adopt`."""
+        return await adopt.adopt(self._where, ref, files, how, on_progress)
 
     async def require(self, ref: ModelRef) -> Stored:
         """`check` beside the event loop; a cancel ends a hash that is under way."""
@@ -270,17 +283,6 @@ class Store:
             cause="The files here belong to another pin of the catalog." if other else None,
             hint=f"`appliance models pull {ref.ref}` fetches it.",
         )
-
-
-def _acquire(lock: Lock) -> Owner | None:
-    try:
-        return lock.acquire()
-    except OSError as error:
-        raise ApplianceError(
-            "The model folder can't be written.",
-            cause=error.strerror or str(error),
-            hint="Make it writable, or set APPLIANCE_HOME to a folder that is.",
-        ) from None
 
 
 def _followed(owner: Owner, ref: str) -> Progress:

@@ -63,7 +63,7 @@ class Disk:
     async def adopt(
         self, ref: ModelRef, *files: Path | None, how: How | None = None, seen: OnProgress = no_progress
     ) -> Adopted:
-        return await adopt.adopt(self.where, ref, files, how, seen)
+        return await self.store.adopt(ref, files, how, seen)
 
     def written(self) -> int:
         """Bytes that the store takes on its disk beyond names of files that others have, too."""
@@ -223,7 +223,7 @@ class TestLink:
                 "try: os.link(sys.argv[1], sys.argv[2])\n"
                 "except OSError as error: print(error.errno)"
             )
-            command = [sys.executable, "-I", "-S", "-c", code, theirs, Path(name) / "link"]
+            command = [sys.executable, "-I", "-S", "-c", code, str(theirs), f"{name}/link"]
             ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
         assert "another user's file" in reason(OSError(int(ran.stdout), ""))
 
