@@ -1,4 +1,4 @@
-"""What each variant takes on this disk, how much of it is here, and when it was used. Reads no model bytes."""
+"""What each variant takes on this disk, how much of it is here, and its last load. Reads no model bytes."""
 
 from __future__ import annotations
 

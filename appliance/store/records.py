@@ -69,21 +69,24 @@ def write(folder: Path, ref: ModelRef, files: Sequence[StoredFile]) -> Stored:
             "source": source,
             "verified_at": now,
             "main": ref.variant.main.base_name,
-            "files": [
-                {
-                    "name": file.name, "size": file.size, "sha256": file.sha256, "role": file.role,
-                    "mtime_ns": file.mtime_ns, "ctime_ns": file.ctime_ns,
-                    "inode": file.inode, "device": file.device,
-                    **({"path": str(file.path)} if file.referenced else {}),
-                }
-                for file in files
-            ],
+            "files": [_entry(file) for file in files],
         },
-    )  # fmt: skip
+    )
     layout.sync_folder(folder)
     return Stored(
         ref.ref, ref.id, ref.quant, tuple(files), now, _main(folder, files, ref.variant.main.base_name)
     )
+
+
+def renew(folder: Path, files: Sequence[StoredFile]) -> Stored | None:
+    """Record that the files of `folder` matched again now; all else stays. None = its record is gone."""
+    found = layout.read_json(folder / layout.RECORD)
+    if found is None:
+        return None
+    entries = [_entry(file) for file in files]
+    layout.write_json(folder / layout.RECORD, found | {"verified_at": time.time(), "files": entries})
+    layout.sync_folder(folder)
+    return read(folder)
 
 
 def read(folder: Path) -> Stored | None:
@@ -101,6 +104,15 @@ def read(folder: Path) -> Stored | None:
     except (KeyError, TypeError, ValueError):
         log.warning("the record in %s can't be understood; the files are checked again", folder)
         return None
+
+
+def _entry(file: StoredFile) -> dict[str, Any]:
+    """What `_file` reads."""
+    return {
+        "name": file.name, "size": file.size, "sha256": file.sha256, "role": file.role,
+        "mtime_ns": file.mtime_ns, "ctime_ns": file.ctime_ns, "inode": file.inode, "device": file.device,
+        **({"path": str(file.path)} if file.referenced else {}),
+    }  # fmt: skip
 
 
 def _file(folder: Path, entry: Mapping[str, Any]) -> StoredFile:

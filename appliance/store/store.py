@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import dataclasses
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from appliance.catalog import ModelRef
-from appliance.errors import ApplianceError, ModelMissing
+from appliance.errors import ModelMissing
 from appliance.paths import Paths
+from appliance.settings import Downloads
 from appliance.store import adopt, holdings, layout, prune, records, removal, threads, upkeep
-from appliance.store import lock as locks
+from appliance.store.fetching import Fetching
 from appliance.store.layout import Layout
-from appliance.store.lock import Lock, Owner
-from appliance.store.progress import Reporter
+from appliance.store.limiter import Bucket
 from appliance.store.prove import Proven
-from appliance.store.pull import Pull
 from appliance.store.taking import Adopted, How
 from appliance.store.types import (
     Damage,
@@ -28,10 +24,10 @@ from appliance.store.types import (
     Leftover,
     Limits,
     OnProgress,
-    Progress,
     Pruned,
     Repaired,
     Stored,
+    StoredFile,
     VerifyResult,
     no_progress,
 )
@@ -41,22 +37,36 @@ class Store:
     """All models under one folder. Any number of processes may use it at the same time.
 
     `env` is where `HF_ENDPOINT`, `HF_TOKEN` and pip's variables are looked up, at every call (default: the
-    environment of this process).
+    environment of this process). `downloads` says how: connections, rate, mirrors.
     """
 
     def __init__(
-        self, paths: Paths, *, env: Mapping[str, str] | None = None, limits: Limits | None = None
+        self,
+        paths: Paths,
+        *,
+        env: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+        downloads: Downloads | None = None,
     ) -> None:
         self._where = Layout(paths.models)
         self._env: Mapping[str, str] = os.environ if env is None else env
         self._limits = limits or Limits()
+        self._downloads = downloads or Downloads()
+        self._bucket = Bucket(self._downloads.rate)
 
     def list(self) -> tuple[Stored, ...]:
         """Every variant that is here, by ref. Reads records only; `check` looks at the files."""
+        return self._newest(lambda stored: all(file.path.is_file() for file in stored.files))
+
+    def recorded(self) -> tuple[Stored, ...]:
+        """Every variant that was verified here, by ref, those whose files are gone by now, too."""
+        return self._newest(lambda _: True)
+
+    def _newest(self, wanted: Callable[[Stored], bool]) -> tuple[Stored, ...]:
         found: dict[str, Stored] = {}
         for folder in self._where.folders():
             stored = records.read(folder)
-            if stored is None or not all(file.path.is_file() for file in stored.files):
+            if stored is None or not wanted(stored):
                 continue
             known = found.get(stored.ref)
             if known is None or known.verified_at < stored.verified_at:
@@ -75,60 +85,33 @@ class Store:
         """What the disk holds of each variant, by `id:QUANT`, whole or not. Reads no model bytes."""
         return holdings.holdings(self._where)
 
-    async def pull(self, ref: ModelRef, on_progress: OnProgress = no_progress) -> Stored:
+    async def pull(
+        self, ref: ModelRef, on_progress: OnProgress = no_progress, *, rate: int | None = None
+    ) -> Stored:
         """Make `ref` be here, verified. With its record unchanged this touches no network.
 
         While another process transfers the same variant, this one follows its progress. A cancel keeps what
-        has arrived. Raises DiskFull, DownloadError, NotVerified (the bytes are quarantined) or ModelMissing.
+        has arrived. `rate`: at most so many bytes per second for this one, in place of the limit that all
+        share. Raises DiskFull, DownloadError, NotVerified (the bytes are quarantined) or ModelMissing.
         """
-        stored, _ = await self._fetch(ref, on_progress)
-        return stored
+        good = await self._references(ref, on_progress)
+        return (await self._fetching(rate).run(ref, on_progress, good)).stored
 
-    async def _fetch(self, ref: ModelRef, on_progress: OnProgress) -> tuple[Stored, int]:
-        """The variant, and how many bytes came from its source."""
-        lock = Lock(self._where.lock(ref.ref))
-        report = Reporter(
-            ref.ref, ref.variant.size, resumable=ref.variant.source.kind != "wheel", publish=on_progress
-        )
+    async def _references(self, ref: ModelRef, on_progress: OnProgress) -> tuple[StoredFile, ...]:
+        """The user's own files that are still good: a new time of one must not cost a transfer."""
         try:
-            while True:
-                here = await threads.run(None, self._present, ref)
-                if here is not None:
-                    report.base, report.done = ref.variant.size, 0
-                    report.phase("done", total=ref.variant.size)
-                    return here, 0
-                holder = await threads.run(None, locks.acquire, lock)
-                if holder is None:
-                    break
-                await self._follow(lock, ref.ref, holder, on_progress)
-            return await self._pull(ref, lock, report), report.fetched
-        finally:
-            await threads.run(None, lock.release)
+            folder, stored = await threads.run(None, self._recorded, ref)
+        except ModelMissing:
+            return ()
+        if not any(file.referenced for file in stored.files):
+            return ()
+        if all(records.unchanged(file) for file in stored.files):
+            return stored.files
+        return (await upkeep.read_again(self._where, folder, stored, on_progress)).good
 
-    async def _pull(self, ref: ModelRef, lock: Lock, report: Reporter) -> Stored:
-        def state() -> dict[str, Any]:
-            return dataclasses.asdict(report.last) if report.last else {}
-
-        try:
-            async with report.ticking(), lock.heart(state):
-                stored = await Pull(self._where, ref, report, self._limits, self._env).run()
-        except ApplianceError as error:
-            report.phase("failed", total=report.whole, message=error.message)
-            raise
-        report.phase("done", total=report.whole)
-        return stored
-
-    async def _follow(self, lock: Lock, ref: str, holder: Owner, on_progress: OnProgress) -> None:
-        """Show the progress of the process that holds the lock until it lets go or dies."""
-        owner: Owner | None = holder
-        shown: Progress | None = None
-        while owner is not None:
-            found = _followed(owner, ref)
-            if found != shown:
-                shown = found
-                on_progress(found)
-            await asyncio.sleep(self._limits.poll_s)
-            owner = await threads.run(None, lock.owner)
+    def _fetching(self, rate: int | None) -> Fetching:
+        bucket = self._bucket if rate is None else Bucket(rate)
+        return Fetching(self._where, self._env, self._limits, self._downloads, bucket)
 
     async def adopt(
         self,
@@ -151,25 +134,27 @@ class Store:
         When size, a time or the inode changed, the files are hashed again (this blocks: `require`
         does not). Raises ModelMissing, or NotVerified after it put damaged files aside. Needs no network.
         """
-        stored = self._recorded(ref)
+        folder, stored = self._recorded(ref)
         if all(records.unchanged(file) for file in stored.files):
             return stored
-        found = upkeep.rehash(self._where, ref, stored, None, stop or threads.StopFlag())
+        found = upkeep.rehash(self._where, folder, stored, None, stop or threads.StopFlag())
         if found.stored is None:
-            raise upkeep.error_of(ref, found.damage)
+            raise upkeep.error_of(ref.ref, found.damage)
         return found.stored
 
-    async def verify(self, ref: ModelRef, on_progress: OnProgress = no_progress) -> VerifyResult:
+    async def verify(self, ref: ModelRef | str, on_progress: OnProgress = no_progress) -> VerifyResult:
         """Read every byte again. Raises ModelMissing, or NotVerified (its `damage` says what is wrong).
 
-        A damaged file is out of use afterwards: it is the partial file of the next repair where the digests
-        of its chunks tell which of its bytes are good, else it is in quarantine.
+        A name, `id:QUANT`, means what is recorded here, also when the catalog pins something else by now. A
+        damaged file is out of use afterwards: it is the partial file of the next repair where the digests of
+        its chunks tell which of its bytes are good, else it is in quarantine.
         """
         began = time.monotonic()
-        found = await self._read_again(ref, on_progress)
+        folder, stored = await threads.run(None, self._recorded, ref)
+        found = await upkeep.read_again(self._where, folder, stored, on_progress)
         if found.stored is None:
-            raise upkeep.error_of(ref, found.damage)
-        return VerifyResult(ref.ref, found.stored, found.stored.size, time.monotonic() - began)
+            raise upkeep.error_of(stored.ref, found.damage)
+        return VerifyResult(stored.ref, found.stored, stored.size, time.monotonic() - began)
 
     async def repair(self, ref: ModelRef, on_progress: OnProgress = no_progress) -> Repaired:
         """Verify, then fetch what differs; of a set only the damaged files.
@@ -179,35 +164,21 @@ class Store:
         `pull` raises.
         """
         damage: tuple[Damage, ...] = ()
-        if await threads.run(None, self._is_recorded, ref):
-            found = await self._read_again(ref, on_progress)
+        good: tuple[StoredFile, ...] = ()
+        try:
+            folder, stored = await threads.run(None, self._recorded, ref)
+        except ModelMissing:
+            if not await threads.run(None, self._has_traces, ref):
+                raise
+        else:
+            found = await upkeep.read_again(self._where, folder, stored, on_progress)
             if found.stored is not None:
                 return Repaired(ref.ref, found.stored, 0, ())
             if upkeep.forbidden(found.damage):
-                raise upkeep.error_of(ref, found.damage)
-            damage = found.damage
-        elif not await threads.run(None, self._has_traces, ref):
-            raise self._missing(ref)
-        stored, fetched = await self._fetch(ref, on_progress)
-        return Repaired(ref.ref, stored, fetched, damage)
-
-    async def _read_again(self, ref: ModelRef, on_progress: OnProgress) -> upkeep.Outcome:
-        stored = await threads.run(None, self._recorded, ref)
-        report = Reporter(ref.ref, stored.size, resumable=True, publish=on_progress)
-        stop = threads.StopFlag()
-        report.phase("verifying", total=stored.size)
-        async with report.ticking():
-            try:
-                found = await threads.run(stop, upkeep.rehash, self._where, ref, stored, report, stop)
-            except ApplianceError as error:
-                report.phase("failed", total=report.whole, message=error.message)
-                raise
-        if found.stored is None:
-            problem = upkeep.error_of(ref, found.damage)
-            report.phase("failed", total=report.whole, message=problem.message)
-        else:
-            report.phase("done", total=stored.size)
-        return found
+                raise upkeep.error_of(ref.ref, found.damage)
+            good, damage = found.good, found.damage
+        fetched = await self._fetching(None).run(ref, on_progress, good)
+        return Repaired(ref.ref, fetched.stored, fetched.n_bytes, damage)
 
     def remove(self, ref: str | ModelRef) -> int:
         """Delete every file of a variant, unfinished ones too. Returns the bytes freed.
@@ -254,21 +225,18 @@ class Store:
     def _folders(self, ref: str) -> tuple[Path, ...]:
         return tuple(folder for folder in self._where.folders() if prune.ref_of(folder) == ref)
 
-    def _present(self, ref: ModelRef) -> Stored | None:
-        stored = records.read(self._where.folder(ref))
+    def _recorded(self, ref: ModelRef | str) -> tuple[Path, Stored]:
+        """Folder and record of a variant. A name means the record written last, whatever the catalog says."""
+        if isinstance(ref, str):
+            known = [(f, stored) for f in self._folders(ref) if (stored := records.read(f)) is not None]
+            if not known:
+                raise self._missing(ref)
+            return max(known, key=lambda pair: pair[1].verified_at)
+        folder = self._where.folder(ref)
+        stored = records.read(folder)
         if stored is None or not records.matches_pin(stored, ref):
-            return None
-        return stored if all(records.unchanged(file) for file in stored.files) else None
-
-    def _is_recorded(self, ref: ModelRef) -> bool:
-        stored = records.read(self._where.folder(ref))
-        return stored is not None and records.matches_pin(stored, ref)
-
-    def _recorded(self, ref: ModelRef) -> Stored:
-        stored = records.read(self._where.folder(ref))
-        if stored is None or not records.matches_pin(stored, ref):
-            raise self._missing(ref)
-        return stored
+            raise self._missing(ref.ref)
+        return folder, stored
 
     def _has_traces(self, ref: ModelRef) -> bool:
         """Whether an earlier check, or a transfer that ended, left something of `ref`."""
@@ -276,19 +244,10 @@ class Store:
             return True
         return any(item.about.startswith(f"{ref.ref}:") for item in self.leftovers())
 
-    def _missing(self, ref: ModelRef) -> ModelMissing:
-        other = self.find(ref.ref)
+    def _missing(self, ref: str) -> ModelMissing:
+        other = self.find(ref)
         return ModelMissing(
-            f"{ref.ref} is not on this disk.",
+            f"{ref} is not on this disk.",
             cause="The files here belong to another pin of the catalog." if other else None,
-            hint=f"`appliance models pull {ref.ref}` fetches it.",
+            hint=f"`appliance models pull {ref}` fetches it.",
         )
-
-
-def _followed(owner: Owner, ref: str) -> Progress:
-    """The owner's last progress, as the follower shows it."""
-    message = f"the process {owner.pid} is fetching it"
-    try:
-        return dataclasses.replace(Progress(**owner.progress), message=message)
-    except TypeError:
-        return Progress(ref, "", "waiting", 0, None, None, None, True, message)

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from appliance.catalog import File, ModelRef
+from appliance.catalog import File
 from appliance.errors import ApplianceError, ModelMissing, NotVerified
-from appliance.store import chunks, layout, partlog, quarantine, records, removal
+from appliance.store import chunks, layout, partlog, quarantine, records, removal, threads
 from appliance.store.chunks import ChunkDigests
 from appliance.store.damage import Finding, Good, examine
 from appliance.store.layout import Layout
@@ -23,7 +23,7 @@ from appliance.store.lock import Lock
 from appliance.store.partlog import Head, Line
 from appliance.store.progress import Reporter
 from appliance.store.threads import StopFlag
-from appliance.store.types import Damage, Stored, StoredFile
+from appliance.store.types import Damage, OnProgress, Stored, StoredFile
 
 log = logging.getLogger("appliance.store")
 
@@ -38,14 +38,32 @@ class Outcome:
     damage: tuple[Damage, ...]
 
 
-def rehash(where: Layout, ref: ModelRef, stored: Stored, report: Reporter | None, stop: StopFlag) -> Outcome:
+async def read_again(where: Layout, folder: Path, stored: Stored, on_progress: OnProgress) -> Outcome:
+    """`rehash` beside the event loop, with progress; a cancel ends it."""
+    report = Reporter(stored.ref, stored.size, resumable=True, publish=on_progress)
+    stop = threads.StopFlag()
+    report.phase("verifying", total=stored.size)
+    async with report.ticking():
+        try:
+            found = await threads.run(stop, rehash, where, folder, stored, report, stop)
+        except ApplianceError as error:
+            report.phase("failed", total=report.whole, message=error.message)
+            raise
+    if found.stored is None:
+        report.phase("failed", total=report.whole, message=error_of(stored.ref, found.damage).message)
+    else:
+        report.phase("done", total=stored.size)
+    return found
+
+
+def rehash(where: Layout, folder: Path, stored: Stored, report: Reporter | None, stop: StopFlag) -> Outcome:
     """Read all files. All match: renew the record. Else put aside what is damaged. Blocks.
 
     Raises NotVerified for a file that never rests, and while another process is at work on the variant.
     """
-    folder = where.folder(ref)
     found: list[tuple[File, Good | Finding]] = []
-    for file, pin in zip(stored.files, ref.variant.files, strict=True):
+    for file in stored.files:
+        pin = File(name=file.name, size=file.size, sha256=file.sha256, role=file.role)
         if report is not None:
             report.file = pin.base_name
         known = chunks.read(layout.chunks(folder, pin), pin.size, pin.sha256)
@@ -56,22 +74,25 @@ def rehash(where: Layout, ref: ModelRef, stored: Stored, report: Reporter | None
     bad = [(pin, item) for pin, item in found if isinstance(item, Finding)]
     files = tuple(item.file for _, item in good)
     if bad:
-        return Outcome(None, files, _settle(where, ref, stored, bad))
+        return Outcome(None, files, _settle(where, folder, stored, bad))
     for pin, item in good:
         _learn(folder, pin, item)
-    return Outcome(records.write(folder, ref, files), files, ())
+    renewed = records.renew(folder, files)
+    if renewed is None:
+        raise ModelMissing(f"{stored.ref} was removed while it was read.")
+    return Outcome(renewed, files, ())
 
 
-def error_of(ref: ModelRef, damage: Sequence[Damage]) -> ApplianceError:
+def error_of(ref: str, damage: Sequence[Damage]) -> ApplianceError:
     """For a variant that is not whole: ModelMissing when files are only missing, else NotVerified."""
     texts = "; ".join(item.text for item in damage) + "."
-    repair = f"`appliance models repair {ref.ref}` fetches only what is missing or differs."
+    repair = f"`appliance models repair {ref}` fetches only what is missing or differs."
     if all(item.kind == "missing" for item in damage):
-        return ModelMissing(f"{ref.ref} is no longer whole.", cause=texts, hint=repair)
+        return ModelMissing(f"{ref} is no longer whole.", cause=texts, hint=repair)
     kept = [f"{item.file} is kept as {item.kept}." for item in damage if item.action == "quarantined"]
     hint = "Make it readable, then verify again." if forbidden(damage) else " ".join([repair, *kept])
     return NotVerified(
-        f"{ref.ref} is damaged on this disk; it is not used.",
+        f"{ref} is damaged on this disk; it is not used.",
         cause=texts,
         hint=hint,
         damage=tuple(item.to_json() for item in damage),
@@ -84,25 +105,25 @@ def forbidden(damage: Sequence[Damage]) -> bool:
 
 
 def _settle(
-    where: Layout, ref: ModelRef, stored: Stored, bad: Sequence[tuple[File, Finding]]
+    where: Layout, folder: Path, stored: Stored, bad: Sequence[tuple[File, Finding]]
 ) -> tuple[Damage, ...]:
     """Under the lock: take the record away, and each damaged file out of use."""
-    lock = Lock(where.lock(ref.ref))
+    lock = Lock(where.lock(stored.ref))
     try:
         holder = lock.acquire()
         if holder is not None:
             raise NotVerified(
-                f"{ref.ref} is damaged on this disk; it is not used.",
+                f"{stored.ref} is damaged on this disk; it is not used.",
                 cause="; ".join(f"{pin.base_name} {item.why}" for pin, item in bad)
                 + f". The process {holder.pid} is at work on it, so nothing was moved.",
                 hint="Wait for its end, then verify again.",
             )
         if any(_spoils_record(stored, pin, item) for pin, item in bad):
             # first: half a model must not look whole
-            (where.folder(ref) / layout.RECORD).unlink(missing_ok=True)
-        return tuple(_put_away(where, ref, pin, item, _file_of(stored, pin)) for pin, item in bad)
+            (folder / layout.RECORD).unlink(missing_ok=True)
+        return tuple(_put_away(where, folder, stored, pin, item) for pin, item in bad)
     except OSError as error:
-        raise removal.refused(where.folder(ref), error) from None
+        raise removal.refused(folder, error) from None
     finally:
         lock.release()
 
@@ -118,22 +139,22 @@ def _file_of(stored: Stored, pin: File) -> StoredFile:
     return next(file for file in stored.files if file.name == pin.base_name)
 
 
-def _put_away(where: Layout, ref: ModelRef, pin: File, item: Finding, file: StoredFile) -> Damage:
+def _put_away(where: Layout, folder: Path, stored: Stored, pin: File, item: Finding) -> Damage:
+    file = _file_of(stored, pin)
     if item.kind == "missing":
         return item.damage(pin, "left", None)
     moved_on = item.before is not None and not records.unchanged(item.before)
     if file.referenced or not item.ours_to_move or moved_on:
         return item.damage(pin, "left", file.path)
-    digests = layout.chunks(where.folder(ref), pin)
     if item.known is not None and _can_go_on(item, file.path):
-        kept = _demote(where.folder(ref), pin, item, item.known)
-        log.warning("%s of %s is damaged; a repair fetches what differs", pin.base_name, ref.ref)
+        kept = _demote(folder, pin, item, item.known)
+        log.warning("%s of %s is damaged; a repair fetches what differs", pin.base_name, stored.ref)
         return item.damage(pin, "partial", kept)
     kept = quarantine.put_aside(
-        where, file.path, pin, ref=ref.ref, actual=item.sha256, source="this disk", why=item.why
+        where, file.path, pin, ref=stored.ref, actual=item.sha256, source="this disk", why=item.why
     )
-    digests.unlink(missing_ok=True)
-    log.warning("%s of %s is quarantined: it %s", pin.base_name, ref.ref, item.why)
+    layout.chunks(folder, pin).unlink(missing_ok=True)
+    log.warning("%s of %s is quarantined: it %s", pin.base_name, stored.ref, item.why)
     return item.damage(pin, "quarantined", kept)
 
 

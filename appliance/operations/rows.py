@@ -1,0 +1,64 @@
+"""The rows of `models list` and of `/api/models`: catalog and disk, and whether each fits here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from appliance.operations.fits import Fits
+from appliance.operations.models import Library
+from appliance.operations.survey import Survey
+from appliance.store import Holding, Stored
+
+Row = dict[str, Any]
+_NOTHING = Holding(0, None, None, False)
+
+
+def rows(
+    library: Library,
+    *,
+    loaded: str | None = None,
+    downloading: frozenset[str] = frozenset(),
+    looked: Survey | None = None,
+) -> list[Row]:
+    """Every variant of the catalog, and what else is here, with what `Library.rows` says and further:
+
+    - `state`: `here`, `downloading`, `partial`, `damaged` (in quarantine) or `absent`
+    - `referenced`: its files are the user's own, outside the store
+    - `disk`: bytes it takes on the disk, partial files included
+    - `arrived`: bytes of an unfinished transfer, or null
+    - `used_at`: Unix time of its last load, or null
+    - `fits`: `{"where": "gpu"|"partly"|"cpu"|"no"|null, "text", "estimated"}`; null without `looked`, the
+      last look at the machine
+
+    Reads records, logs and headers, so it blocks.
+    """
+    holdings = library.store.holdings()
+    stored = {item.ref: item for item in library.store.list()}
+    fits = None if looked is None else Fits(looked, library.settings)
+    found = library.rows(loaded, downloading)
+    for row in found:
+        here = stored.get(row["ref"])
+        row.update(_held(row["state"], holdings.get(row["ref"], _NOTHING), here))
+        row["fits"] = None if fits is None else _fit(library, fits, row["ref"], here)
+    return found
+
+
+def _held(state: str, holding: Holding, here: Stored | None) -> Mapping[str, Any]:
+    arrived = None if here is not None else holding.arrived
+    if state == "absent":
+        state = "partial" if arrived else "damaged" if holding.damaged else state
+    return {
+        "state": state,
+        "referenced": here is not None and any(file.referenced for file in here.files),
+        "disk": holding.disk,
+        "arrived": arrived,
+        "used_at": holding.used_at,
+    }
+
+
+def _fit(library: Library, fits: Fits, ref: str, here: Stored | None) -> Mapping[str, Any] | None:
+    entry = library.catalog.find(ref)
+    if entry is not None:
+        return fits.of(entry, here).to_json()
+    return None if here is None else fits.of_stored(here).to_json()

