@@ -8,6 +8,9 @@ import click
 
 COMMANDS = {
     "list": ("listing", "list_models", "What the catalog lists and what is here."),
+    "search": ("adding", "search", "Find models in the catalog, and on the Hub."),
+    "show": ("adding", "show_model", "All that is known of a model: variants, pins, licence."),
+    "add": ("adding", "add", "Make an entry for a file of the Hub, an address or a path."),
     "pull": ("fetch", "pull", "Fetch a model and prove its hash. Ctrl-C keeps what has arrived."),
     "verify": ("upkeep", "verify", "Hash a model's files again and compare with the pin."),
     "rm": ("upkeep", "rm", "Delete a model's files. Refused while it is loaded."),

@@ -1,0 +1,115 @@
+"""A model file of this computer as a candidate: hashed here, so its pin is what it is now."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from appliance import hub
+from appliance.catalog import File
+from appliance.errors import ModelMissing, NotVerified, UsageError
+from appliance.gguf import read_header
+from appliance.operations.catalog import choosing, sources
+from appliance.operations.catalog.candidate import Candidate, Wishes
+from appliance.operations.describe import describe
+from appliance.store import OnProgress, local, threads
+from appliance.store.progress import Reporter
+from appliance.text import clean_line
+
+
+async def at_path(path: Path, wishes: Wishes, on_progress: OnProgress) -> Candidate:
+    """Read and hash a file, or all parts of the set that it belongs to. The files stay where they are.
+
+    Raises ModelMissing, GgufError, NotVerified when a stated hash or size differs or the file keeps changing.
+    """
+    files = await threads.run(None, _files_of, path)
+    if len(files) > 1 and (wishes.sha256 or wishes.size):
+        raise UsageError(
+            "--sha256 and --size belong to one file, and this is a split set.", hint="Leave them out."
+        )
+    header = await threads.run(None, read_header, files[0])
+    pins = await _hashed(files, on_progress)
+    if (wishes.sha256 or pins[0].sha256, wishes.size or pins[0].size) != (pins[0].sha256, pins[0].size):
+        raise NotVerified(
+            f"{files[0]} is not the file that you stated; nothing was added.",
+            cause=f"It has {pins[0].size} bytes and SHA-256 {pins[0].sha256}.",
+            hint="Get the file again, or leave --sha256 and --size out to take it as it is.",
+        )
+    where = files[0] if len(files) == 1 else files[0].parent
+    return Candidate(
+        source=sources.file_source(where), files=pins, pin="user",
+        description=describe(header, files[0].name),
+        stated_by="you, and the file agrees" if wishes.sha256 else "the file as it is now",
+        hints=("The file stays where it is: without it, the model is gone unless it was pulled.",),
+    )  # fmt: skip
+
+
+def _files_of(path: Path) -> tuple[Path, ...]:
+    """The file, or all parts of its set in order. Raises ModelMissing or UsageError."""
+    path = path.expanduser().absolute()
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder.", hint="Name the .gguf file in it; of a split set, any part.")
+    if not path.is_file():
+        raise ModelMissing(f"There is no file {path}.", hint="Check the path.")
+    part = hub.part_of(path.name)
+    if part is None:
+        return (path,)
+    stem, _, parts = part
+    files = tuple(path.with_name(f"{stem}-{n:05d}-of-{parts:05d}.gguf") for n in range(1, parts + 1))
+    missing = [file.name for file in files if not file.is_file()]
+    if missing:
+        raise ModelMissing(
+            f"{path.name} is one of {parts} parts, and {len(missing)} are not beside it.",
+            cause=f"Missing: {', '.join(clean_line(name, 80) for name in missing[:3])}.",
+            hint="Put all parts into one folder.",
+        )
+    return files
+
+
+async def _hashed(files: tuple[Path, ...], on_progress: OnProgress) -> tuple[File, ...]:
+    total = sum(file.stat().st_size for file in files)
+    report = Reporter(files[0].name, total, resumable=True, publish=on_progress)
+    report.phase("verifying", total=total)
+    stop, pins = threads.StopFlag(), list[File]()
+    async with report.ticking():
+        for number, file in enumerate(files, 1):
+
+            def moved(done: int) -> None:
+                report.done = done
+
+            report.file = file.name
+            size, sha256 = await threads.run(stop, _pin_of, file, stop, moved)
+            pins.append(_file(file.name, size, sha256, number if len(files) > 1 else None))
+            report.base, report.done = report.base + size, 0
+    report.phase("done", total=total)
+    return tuple(pins)
+
+
+def _pin_of(file: Path, stop: threads.StopFlag, moved: Callable[[int], None]) -> tuple[int, str]:
+    """Size and hash of a file that does not change meanwhile. Raises NotVerified, ModelMissing."""
+    try:
+        before = file.stat()
+        sha256 = local.digest(file, stop, moved)
+        after = file.stat()
+    except OSError as error:
+        raise ModelMissing(f"{file} can't be read.", cause=error.strerror, hint="Check it.") from None
+    if _state(before) != _state(after):
+        raise NotVerified(
+            f"{file.name} changed while it was read.",
+            hint="Let the program that writes it end, then try again.",
+        )
+    return after.st_size, sha256
+
+
+def _state(stat: os.stat_result) -> tuple[int, int, int]:
+    return stat.st_size, stat.st_mtime_ns, stat.st_ino
+
+
+def _file(name: str, size: int, sha256: str, part: int | None) -> File:
+    try:
+        return File(name=name, size=size, sha256=sha256, part=part)
+    except ValidationError as error:
+        raise choosing.unusable(error) from None

@@ -1,0 +1,127 @@
+"""The header of a model on a web server, read over ranges, and what the server says of the whole file."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from appliance import web
+from appliance.errors import DownloadError, GgufError
+from appliance.gguf import Header, read_header_bytes
+from appliance.store import threads
+
+_FIRST = 1 << 20
+_MOST = 128 << 20
+"""Bytes: the longest header that is asked for."""
+_HEX = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Peeked:
+    """A look at a file on a server."""
+
+    header: Header
+    size: int | None
+    sha256: str | None
+    """As the server states it; None = it states none, or over a line that others could change."""
+    sha256_from: str | None
+    """The header of the answer that stated it."""
+
+
+def peek(
+    url: str, stop: threads.StopFlag, env: Mapping[str, str] | None = None, token: str | None = None
+) -> Peeked:
+    """Read the GGUF header at `url`. Blocks. Raises GgufError, or DownloadError for the way there."""
+    with web.Client(env=env) as client, stop.calling(client.abort):
+        try:
+            return _peek(client, url, token)
+        except web.Broken as error:
+            stop.check()
+            raise DownloadError(
+                f"{web.shown(url)} can't be read.",
+                cause=f"{error}.",
+                hint="Check the address and the network.",
+            ) from error
+
+
+def _peek(client: web.Client, url: str, token: str | None) -> Peeked:
+    have, wanted = b"", _FIRST
+    while True:
+        answer = client.get(url, {"Range": f"bytes=0-{wanted - 1}"}, token=token)
+        if answer.status not in (200, 206):
+            raise DownloadError(
+                f"{web.shown(url)} answered with status {answer.status}.",
+                hint="Check the address; a page that needs a login can't be added.",
+            )
+        size = _size(answer)
+        have = _read(answer, wanted)
+        whole = len(have) < wanted
+        try:
+            header = read_header_bytes(have, len(have) if whole and size is None else size)
+        except GgufError:
+            if whole or wanted >= _MOST or have[:4] != b"GGUF":
+                raise
+            wanted *= 8
+            continue
+        stated, by = _stated_hash(answer, url)
+        return Peeked(header, size, stated, by)
+
+
+def _read(answer: web.Answer, wanted: int) -> bytes:
+    body = bytearray()
+    while len(body) < wanted and (piece := answer.read1(wanted - len(body))):
+        body += piece
+    return bytes(body)
+
+
+def _size(answer: web.Answer) -> int | None:
+    """Bytes of the whole file, as the answer states them."""
+    if answer.status == 206:
+        total = (answer.headers.get("Content-Range") or "").rpartition("/")[2]
+    else:
+        total = answer.headers.get("Content-Length") or ""
+    return int(total) if total.isascii() and total.isdigit() and len(total) < 16 and int(total) > 0 else None
+
+
+def _stated_hash(answer: web.Answer, url: str) -> tuple[str | None, str | None]:
+    """A SHA-256 of the whole file that the server states, when nobody on the way could have changed it."""
+    if not (_safe(url) and _safe(answer.url)):
+        return None, None
+    linked = answer.stated.get("X-Linked-Etag", "").strip('"').lower()
+    plain = (answer.headers.get("X-Checksum-Sha256") or "").lower()
+    found = {
+        "X-Linked-Etag": linked,
+        "X-Checksum-Sha256": plain,
+        "Repr-Digest": _digest(answer.headers.get("Repr-Digest") or ""),
+    }
+    for by, value in found.items():
+        if _HEX.fullmatch(value):
+            return value, by
+    return None, None
+
+
+def _digest(field: str) -> str:
+    """The SHA-256 of a `Repr-Digest` (RFC 9530), in hex."""
+    found = re.search(r"sha-256=:([A-Za-z0-9+/=]{44}):", field)
+    if found is None:
+        return ""
+    try:
+        return base64.b64decode(found[1], validate=True).hex()
+    except binascii.Error:
+        return ""
+
+
+def _safe(url: str) -> bool:
+    """Encrypted, or not leaving this computer."""
+    parts = urlsplit(url)
+    if parts.scheme == "https" or parts.hostname == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(parts.hostname or "").is_loopback
+    except ValueError:
+        return False

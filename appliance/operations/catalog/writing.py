@@ -1,0 +1,221 @@
+"""`models.toml` of the user and `pins.toml`, edited in place: comments and order stay.
+
+A text that would not load, or would mean something else than intended, is never written. One writer at a time
+over all processes; readers see the old or the new file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+from tomlkit.items import AoT, Array, InlineTable, Table
+
+from appliance import catalog
+from appliance.catalog import File, Model, Variant
+from appliance.errors import ApplianceError, CatalogError, UsageError
+from appliance.paths import Paths
+
+_WAIT_S = 10.0
+_NEW_MODELS = """\
+# Your own models: added to those of the package, or in place of the one of the same ID.
+
+schema = 1
+"""
+_NEW_PINS = """\
+# Written by the program: variants of listed models, as they were pinned at their first use.
+
+schema = 1
+"""
+
+
+def add_pin(paths: Paths, model_id: str, variant: Variant) -> Variant:
+    """Add a variant to `pins.toml`. When another process pinned that quant meanwhile, its pin is returned."""
+    with _alone(paths), _saying(paths.pins):
+        text = catalog.read_text(paths.pins) or _NEW_PINS
+        before = catalog.parse_pins(text, str(paths.pins))
+        for known in before.get(model_id, ()):
+            if known.quant.casefold() == variant.quant.casefold():
+                return known
+        document = tomlkit.parse(text)
+        _append(_entry(document, model_id), variant, stated=True)
+        after = tomlkit.dumps(document)
+        expected = before | {model_id: (*before.get(model_id, ()), variant)}
+        _write(paths.pins, after, catalog.parse_pins(after, str(paths.pins)) == expected)
+        return variant
+
+
+def add_model(paths: Paths, model: Model) -> None:
+    """Add a model of one variant to the user's models.toml. Raises UsageError when its id is there."""
+
+    def change(before: Mapping[str, Model], document: tomlkit.TOMLDocument) -> Model:
+        if model.id in before:
+            raise UsageError(f"{model.id} was added meanwhile.", hint="Look at it, then try again.")
+        _fill(_entry(document, model.id), model)
+        return model
+
+    _edit(paths, model.id, change)
+
+
+def add_variant(paths: Paths, model_id: str, variant: Variant) -> None:
+    """Add a variant to a model of the user's models.toml. Raises UsageError when that quant is there."""
+
+    def change(before: Mapping[str, Model], document: tomlkit.TOMLDocument) -> Model:
+        present = before[model_id].variants
+        if variant.quant.casefold() in {other.quant.casefold() for other in present}:
+            raise UsageError(
+                f"{model_id}:{variant.quant} was added meanwhile.", hint="Look at it, then try again."
+            )
+        _append(_entry(document, model_id), variant)
+        return before[model_id].model_copy(update={"variants": (*present, variant)})
+
+    _edit(paths, model_id, change)
+
+
+def own_models(paths: Paths) -> Mapping[str, Model]:
+    """What the user's models.toml holds. Raises CatalogError."""
+    text = catalog.read_text(paths.user_catalog)
+    return {} if text is None else catalog.parse(text, str(paths.user_catalog), "user")
+
+
+_Change = Callable[[Mapping[str, Model], tomlkit.TOMLDocument], Model]
+
+
+def _edit(paths: Paths, model_id: str, change: _Change) -> None:
+    """Let `change` edit the user's models.toml; it returns what the model is to mean afterwards."""
+    file = paths.user_catalog
+    with _alone(paths), _saying(file):
+        text = catalog.read_text(file) or _NEW_MODELS
+        before = catalog.parse(text, str(file), "user")
+        document = tomlkit.parse(text)
+        expected = before | {model_id: change(before, document)}
+        after = tomlkit.dumps(document)
+        _write(file, after, catalog.parse(after, str(file), "user") == expected)
+
+
+def _entry(document: tomlkit.TOMLDocument, model_id: str) -> Any:
+    """The table `models.ID`, made when it is not there."""
+    if "models" not in document:
+        document["models"] = tomlkit.table(is_super_table=True)
+    models: Any = document["models"]
+    if model_id not in models:
+        models[model_id] = tomlkit.table()
+    return models[model_id]
+
+
+def _fill(entry: Any, model: Model) -> None:
+    for key in ("family", "name", "params", "context", "license", "license_note", "use", "notes"):
+        value = getattr(model, key)
+        if value is not None:
+            entry[key] = list(value) if isinstance(value, tuple) else value
+    for variant in model.variants:
+        _append(entry, variant)
+
+
+def _append(entry: Any, variant: Variant, *, stated: bool = False) -> None:
+    """Add a variant as the others of the entry are written. `stated`: name the pin's origin in any case."""
+    fields: dict[str, Any] = {"quant": variant.quant}
+    if stated or variant.pin == "hub":
+        fields["pin"] = variant.pin
+    fields["source"] = _inline(variant.source.model_dump())
+    fields["files"] = _lines(variant.files)
+    present = entry.get("variants")
+    if isinstance(present, Array):
+        inline = tomlkit.inline_table()
+        inline.update(fields | {"files": [_file(file) for file in variant.files]})
+        present.append(inline)
+        return
+    table: Table = tomlkit.table()
+    table.update(fields)
+    if isinstance(present, AoT):
+        present.append(table)
+    else:
+        tables = tomlkit.aot()
+        tables.append(table)
+        entry["variants"] = tables
+
+
+def _lines(files: tuple[File, ...]) -> Array:
+    array = tomlkit.array()
+    for file in files:
+        array.append(_file(file))
+    array.multiline(True)
+    return array
+
+
+def _file(file: File) -> InlineTable:
+    return _inline({key: value for key, value in file.model_dump().items() if value not in (None, ())})
+
+
+def _inline(fields: Mapping[str, Any]) -> InlineTable:
+    table = tomlkit.inline_table()
+    table.update(dict(fields))
+    return table
+
+
+@contextlib.contextmanager
+def _saying(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CatalogError(
+            f"{file} can't be written.", cause=error.strerror or str(error), hint="Nothing was changed."
+        ) from error
+
+
+def _write(file: Path, text: str, as_meant: bool) -> None:
+    """Replace the file as a whole, keeping its mode; a link stays a link."""
+    if not as_meant:
+        raise CatalogError(
+            f"{file} is written in a way that can't be added to safely; nothing was changed.",
+            hint="Write the tables as in the shipped models.toml: [models.ID] and [[models.ID.variants]].",
+        )
+    target = file.resolve()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")
+    try:
+        with os.fdopen(handle, "wb") as out:
+            out.write(text.encode())
+            out.flush()
+            os.fsync(out.fileno())
+        if target.exists():
+            shutil.copymode(target, name)
+        os.replace(name, target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def _alone(paths: Paths) -> Iterator[None]:
+    """One writer at a time; the lock ends with its process. Raises ApplianceError after ten seconds."""
+    paths.state.mkdir(parents=True, exist_ok=True)
+    with (paths.state / "catalog.lock").open("w") as file:
+        until = time.monotonic() + _WAIT_S
+        while not _locked(file.fileno()):
+            if time.monotonic() > until:
+                raise ApplianceError(
+                    "Another `appliance` is writing the catalog and does not end.", hint="Try again."
+                )
+            time.sleep(0.02)
+        yield
+
+
+def _locked(handle: int) -> bool:
+    if sys.platform == "win32":
+        return True
+    import fcntl
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
