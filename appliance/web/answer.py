@@ -52,6 +52,7 @@ class Answer:
         self._host = host
         self._silence_s = silence_s
         self._over: Callable[[bool], None] | None = over
+        self._whole = False
         self.status = response.status
         self.headers: Mapping[str, str] = Headers(response.headers)
         self.url = ""
@@ -65,14 +66,16 @@ class Answer:
     def read1(self, limit: int) -> bytes:
         """The next piece of the body, at most `limit` bytes; b"" = the body is complete.
 
-        At most one read from the socket, plus what the framing of a chunked body needs. Raises Broken, also
+        At most one wait for the socket, plus what the framing of a chunked body needs. Raises Broken, also
         when the connection ends before the announced length. Without an announced length the end of the
         connection is the end of the body.
         """
         if limit < 1:
             raise ValueError("a piece has at least one byte")
         if self._over is None:
-            return b""
+            if self._whole:
+                return b""
+            raise Broken("the connection was closed")
         try:
             with self._wire.within(self._silence_s):
                 piece = self._response.read1(limit)
@@ -110,6 +113,7 @@ class Answer:
         """Tell the client once what became of the connection."""
         over, self._over = self._over, None
         if over is not None:
+            self._whole = whole
             reusable = whole and not self._response.will_close
             self._response.close()
             over(reusable)

@@ -1,0 +1,1 @@
+"""The HTTP client against servers that are real, and some that are really broken."""
