@@ -21,7 +21,7 @@ def main(argv: list[str] | None = None) -> int:
     prepare(os.environ)  # before Textual is imported: it reads these once
 
     from appliance import paths
-    from tui.app import run
+    from tui.run import run
 
     return run(
         paths.find().make(), ascii_only=options.ascii or None, smoke_s=SMOKE_S if options.smoke else None

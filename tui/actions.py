@@ -1,6 +1,7 @@
 """Every key of the UI, once. Bindings, footer, help and command palette are made from this table.
 
-To add an action: a row here, and a method `action_<method>` on the app. `scope` says where its key works.
+To add an action: a row here, and a method `action_<method>` on the app (or on the screen of its scope).
+`scope` says where its key works.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from textual.binding import Binding
 
-Scope = Literal["app", "dash"]
+Scope = Literal["app", "dash", "downloads"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,8 @@ class Action:
     @property
     def key_word(self) -> str:
         """The key as people read it."""
-        return {"question_mark": "?", "ctrl+p": "^p"}.get(self.key, self.key)
+        first = self.key.partition(",")[0]
+        return {"question_mark": "?", "ctrl+p": "^p"}.get(first, first)
 
     @property
     def palette(self) -> str:
@@ -52,6 +54,18 @@ ACTIONS: tuple[Action, ...] = (
         needs_daemon=True,
     ),
     Action("engine.log", "l", "engine_log", "Log", "Follow the engine's log.", "dash", needs_daemon=True),
+    Action(
+        "download.list", "d", "downloads", "Downloads", "List the downloads: pause, resume, cancel.", "dash"
+    ),
+    Action(
+        "download.toggle", "p,space", "toggle_download", "Pause",
+        "Among the downloads: pause the chosen one, or let it go on.", "downloads", needs_daemon=True,
+    ),
+    Action(
+        "download.cancel", "x", "cancel_download", "Cancel",
+        "Among the downloads: leave the chosen one. Asks; what has arrived is kept.", "downloads",
+        needs_daemon=True,
+    ),
     Action("display.freeze", "space", "freeze", "Freeze", "Freeze the display, or let it go on.", "dash"),
     Action("notices.list", "n", "notices", "Notices", "List what happened and what needs attention.", "app"),
     Action("help.keys", "question_mark", "help", "Help", "Show these keys.", "app"),
@@ -79,7 +93,14 @@ def bindings(scope: Scope) -> list[Binding]:
     from textual.binding import Binding  # late, so that the views stay free of Textual
 
     return [
-        Binding(a.key, f"app.{a.method}", a.label, id=a.id, show=False, tooltip=a.help)
+        Binding(
+            a.key,
+            a.method if a.scope == "downloads" else f"app.{a.method}",
+            a.label,
+            id=a.id,
+            show=False,
+            tooltip=a.help,
+        )
         for a in ACTIONS
         if a.scope == scope and a.key != "ctrl+p"  # Textual binds its palette itself
     ]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import gc
 import logging
 import os
-import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, ClassVar
 
@@ -17,29 +15,26 @@ from textual.events import AppBlur, AppFocus
 from textual.screen import Screen
 from textual.worker import Worker, WorkerState
 
-from appliance.client import Client, StatusSnapshot
+from appliance.client import StatusSnapshot
 from appliance.errors import ApplianceError
 from tui import boxes, events, state
 from tui.actions import ACTIONS, bindings, find
 from tui.background import in_background
 from tui.dashboard import Dashboard
 from tui.door import Door
+from tui.downloads_screen import DownloadsScreen
 from tui.log_screen import LogScreen
 from tui.state import Lost, View
-from tui.terminal import file_logging, prefers_ascii
 from tui.widgets.overlay import Overlay, Question
 
 if TYPE_CHECKING:
     from datetime import tzinfo
-
-    from appliance.paths import Paths
 
 log = logging.getLogger("appliance.ui")
 
 INTERVAL_S = 1.0
 BLURRED_S = 5.0
 """Pace while the terminal has not the focus."""
-POLL_TIMEOUT_S = 3.0
 POLL = "poll"
 
 
@@ -131,7 +126,7 @@ class ApplianceApp(App[int]):
     def _show(self, **changes: object) -> None:
         self.view = dataclasses.replace(self.view, now=self._clock(), **changes)  # type: ignore[arg-type]
         for screen in self.screen_stack:
-            if isinstance(screen, Dashboard):
+            if isinstance(screen, Dashboard | DownloadsScreen):
                 screen.show(self.view)
 
     def on_app_blur(self, event: AppBlur) -> None:
@@ -198,6 +193,10 @@ class ApplianceApp(App[int]):
         """Follow the engine's log."""
         self.push_screen(LogScreen(lambda: self._door, self.view, ascii_only=self._ascii_only))
 
+    def action_downloads(self) -> None:
+        """List the downloads."""
+        self.push_screen(DownloadsScreen(self.view, self.send, ascii_only=self._ascii_only))
+
     def action_toggle_engine(self) -> None:
         """Stop the engine, or start it with what was asked for the last time."""
         if self._is_working():
@@ -241,37 +240,21 @@ class ApplianceApp(App[int]):
 
     async def _obey(self, doing: str, command: Callable[[Door], object], door: Door) -> None:
         try:
+            await self._ask(doing, command, door)
+        finally:
+            self._show(working=None, working_since=None)
+
+    def send(self, doing: str, command: Callable[[Door], object]) -> None:
+        """A quick command, beside one for the engine that may take minutes."""
+        if self._door is not None:
+            self.run_worker(self._ask(doing, command, self._door), group="quick", exit_on_error=False)
+
+    async def _ask(self, doing: str, command: Callable[[Door], object], door: Door) -> None:
+        try:
             await in_background(lambda: command(door))
         except ApplianceError as error:
             text = " ".join(part for part in (error.message, error.cause, error.hint) if part)
             self._tell(events.Event(self._clock(), f"{doing} failed: {text}", "bad"))
             self.notify(text, title=f"{doing} failed", severity="error", markup=False)
         finally:
-            self._show(working=None, working_since=None)
             self._wake.set()
-
-
-def run(paths: Paths, *, ascii_only: bool | None = None, smoke_s: float | None = None) -> int:
-    """Open the UI of the running daemon and stay until the user leaves. Returns the exit code.
-
-    Connects only; whoever calls this starts a daemon first when there is none. `smoke_s` leaves by itself
-    after so many seconds.
-    """
-    app = ApplianceApp(
-        lambda: Client.connect(paths, timeout_s=POLL_TIMEOUT_S),
-        ascii_only=prefers_ascii(os.environ) if ascii_only is None else ascii_only,
-    )
-    if smoke_s is not None:
-        app.call_later(app.set_timer, smoke_s, app.action_leave)
-    with file_logging(paths):
-        app.run()
-    code = app.return_code or 0
-    last = (
-        state.farewell(app.view)
-        if code == 0
-        else f"This UI failed; its log is in {paths.logs}. The appliance goes on."
-    )
-    sys.stdout.write(last + "\n")
-    sys.stdout.flush()
-    gc.freeze()  # the process ends here: without this its last collections take longer than all of the exit
-    return code

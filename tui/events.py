@@ -86,6 +86,8 @@ def _downloads(before: StatusSnapshot, after: StatusSnapshot, now: float) -> Ite
             yield Event(now, f"Downloaded and verified: {row.ref}.", "ok")
         elif row.phase == "failed":
             yield Event(now, f"The download of {row.ref} failed: {row.message or 'no reason given'}", "bad")
+        elif row.phase in ("paused", "cancelled"):
+            yield Event(now, f"The download of {row.ref} is {row.phase}.")
 
 
 def _notes(before: StatusSnapshot, after: StatusSnapshot, now: float) -> Iterator[Event]:

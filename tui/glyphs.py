@@ -9,6 +9,7 @@ from __future__ import annotations
 from tui.lines import Span, Tone, cells
 
 BUSY, READY, STOPPED, FAILED, DONE, SELECTED, WARNING, NONE = "◐", "●", "○", "✖", "✓", "▸", "!", "–"
+PAUSED = "‖"
 
 _STATES: dict[str, tuple[str, Tone]] = {
     "ready": (READY, "ok"),

@@ -36,6 +36,15 @@ class FixedDoor:
     def restart_engine(self) -> None:
         """Nothing to restart."""
 
+    def pause_download(self, download_id: str) -> None:
+        """Nothing to pause."""
+
+    def resume_download(self, download_id: str) -> None:
+        """Nothing to resume."""
+
+    def cancel_download(self, download_id: str) -> None:
+        """Nothing to cancel."""
+
 
 def export_svg(
     document: dict[str, Any], path: Path, *, size: tuple[int, int] = (100, 30), now: float

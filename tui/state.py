@@ -9,12 +9,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
+from types import MappingProxyType
 from typing import Literal
 
 from appliance.client import NoteRow, StatusSnapshot
 from appliance.errors import ApplianceError
 from tui import glyphs
-from tui.actions import ACTIONS, SCREENS, Action
+from tui.actions import ACTIONS, SCREENS, Action, Scope
 from tui.events import Event
 from tui.history import History
 from tui.lines import Line, Span, between, crop, joined, line, width_of
@@ -211,14 +212,15 @@ def _told(view: View, event: Event) -> tuple[str, NoticeTone]:
     )
 
 
-def labels(view: View) -> Sequence[tuple[Action, str]]:
+def labels(view: View, scope: Scope = "dash") -> Sequence[tuple[Action, str]]:
     """The footer's actions with the word that fits now; those that can't be used now are left out."""
     stopped = view.phase in ("stopped", "failed", "empty", "connecting")
     words = {
         "engine.toggle": "Start" if stopped else "Stop",
         "display.freeze": "Go on" if view.frozen else "Freeze",
     }
-    return [(a, words.get(a.id, a.label)) for a in ACTIONS if a.in_footer and is_possible(a, view)]
+    here = [a for a in ACTIONS if a.scope in (scope, "app")]
+    return [(a, words.get(a.id, a.label)) for a in here if a.in_footer and is_possible(a, view)]
 
 
 def is_possible(action: Action, view: View) -> bool:
@@ -228,11 +230,22 @@ def is_possible(action: Action, view: View) -> bool:
     return action.id not in ("engine.toggle", "engine.restart") or view.phase != "empty"
 
 
-def footer(view: View, width: int) -> Line:
-    """The last row: what can be done here at the left, what can be done everywhere at the right."""
-    here: list[Span] = []
+def footer(
+    view: View,
+    width: int,
+    scope: Scope = "dash",
+    words: Mapping[str, str] = MappingProxyType({}),
+) -> Line:
+    """The last row: what can be done here at the left, what can be done everywhere at the right.
+
+    `words`: what an action is called now, by id; an empty one leaves it out.
+    """
+    here: list[Span] = [] if scope == "dash" else [Span(" esc", "accent"), Span(" Back ")]
     everywhere: list[Span] = []
-    for action, word in labels(view):
+    for action, word in labels(view, scope):
+        word = words.get(action.id, word)
+        if not word:
+            continue
         spans = everywhere if action.scope == "app" else here
         spans.extend((Span(f" {action.key_word}", "accent"), Span(f" {word} ")))
     right = tuple(everywhere)

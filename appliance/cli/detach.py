@@ -68,8 +68,8 @@ def _show_progress(bar: Bar, pid: int) -> None:
     except ApplianceError:
         return  # not up yet, or busy: the next look may find it
     for row in rows:
-        if row.phase not in ("done", "failed"):
-            bar.show(row.ref, row.phase, row.done, row.total, row.rate, row.eta_s, row.message)
+        if not (row.ended or row.paused):
+            bar.row(row)
 
 
 def _tail(log: Path) -> str:

@@ -7,15 +7,15 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from appliance.errors import ApplianceError, DownloadError
 from appliance.text import clean_line
 from appliance.units import duration, size
 
 if TYPE_CHECKING:
-    from appliance.client import Client
+    from appliance.client import Client, DownloadRow
     from appliance.store import Progress
 
 LINE_EVERY_S = 5.0
+LOOK_S = 0.2
 
 
 class Bar:
@@ -48,39 +48,29 @@ class Bar:
         self._bar.stop()
 
     def update(self, progress: Progress) -> None:
-        """Show where a transfer stands."""
-        self.show(
-            progress.ref,
-            progress.phase,
-            progress.done,
-            progress.total,
-            progress.rate,
-            progress.eta_s,
-            progress.message,
+        """Show where a transfer in this process stands."""
+        p = progress
+        self._show(
+            p.ref,
+            p.phase,
+            p.done,
+            p.total,
+            figures(p.phase, p.done, p.total, p.rate, p.eta_s, p.resumable, p.message),
         )
 
-    def show(
-        self,
-        ref: str,
-        phase: str,
-        done: int | None,
-        total: int | None,
-        rate: float | None,
-        eta_s: float | None,
-        message: str | None,
-    ) -> None:
-        figures = size(done) if total is None else f"{size(done)} of {size(total)}"
-        if rate:
-            figures += f" · {size(int(rate))}/s"
-        if eta_s is not None and phase == "downloading":
-            figures += f" · {duration(eta_s)} left"
-        if message:
-            figures += f" · {clean_line(message, 80)}"
-        text = f"{phase} {clean_line(ref, 60)}"
+    def row(self, row: DownloadRow) -> None:
+        """Show where a transfer of the daemon stands."""
+        said = figures(row.phase, row.done, row.total, row.rate, row.eta_s, row.resumable, row.message)
+        if row.limit is not None and row.phase == "downloading":
+            said += f" · at most {size(row.limit)}/s"
+        self._show(row.ref, row.phase, row.done, row.total, said)
+
+    def _show(self, ref: str, phase: str, done: int | None, total: int | None, said: str) -> None:
+        text = f"{clean_line(phase, 20)} {clean_line(ref, 60)}"
         if self._console.is_terminal:
-            self._paint(text, done, total, figures)
+            self._paint(text, done, total, said)
         elif phase != self._last_phase or time.monotonic() - self._last_line > LINE_EVERY_S:
-            self._console.print(f"{text}: {figures}", soft_wrap=True)
+            self._console.print(f"{text}: {said}", soft_wrap=True)
             self._last_line = time.monotonic()
         self._last_phase = phase
 
@@ -93,32 +83,40 @@ class Bar:
 class DownloadBar(Bar):
     """The same bar for a transfer that the daemon carries out."""
 
-    async def follow(self, client: Client, key: str) -> dict[str, Any]:
-        """Poll until the transfer ends. Raises the ApplianceError it ended with."""
+    async def follow(self, client: Client, key: str) -> DownloadRow:
+        """Look until the transfer has ended well. Raises what it ended with.
+
+        A paused one is shown as such at a terminal; where nobody looks it ends the wait with DownloadError.
+        """
+        from appliance.client.following import find, paused, require_done
+
         while True:
-            rows = await asyncio.to_thread(client.call, "GET", "/api/downloads")
-            found = next((dict(row) for row in rows["downloads"] if row["id"] == key), None)
-            if found is None:
-                raise DownloadError("The daemon no longer knows this download.", hint="Start it again.")
-            self.show(
-                found["ref"],
-                found["phase"],
-                found["done"],
-                found["total"],
-                found["rate"],
-                found["eta_s"],
-                found["message"],
-            )
-            if found["finished"]:
-                if found["phase"] == "done":
-                    return found
-                raise _ended(found)
-            await asyncio.sleep(0.2)
+            row = await asyncio.to_thread(find, client, key)
+            self.row(row)
+            if row.ended:
+                return require_done(row)
+            if row.paused and not self._console.is_terminal:
+                raise paused(row)
+            await asyncio.sleep(LOOK_S)
 
 
-def _ended(found: dict[str, Any]) -> ApplianceError:
-    from appliance.client.transport import error_of
-
-    if isinstance(found.get("error"), dict):
-        return error_of(found["error"], DownloadError.status)
-    return DownloadError(found.get("message") or "The download ended.", hint="Start it again; it goes on.")
+def figures(
+    phase: str,
+    done: int | None,
+    total: int | None,
+    rate: float | None,
+    eta_s: float | None,
+    resumable: bool | None,
+    message: str | None,
+) -> str:
+    """What stands beside the bar: bytes, speed, time left, and what else a person should know."""
+    parts = [size(done) if total is None else f"{size(done)} of {size(total)}"]
+    if rate:
+        parts.append(f"{size(int(rate))}/s")
+    if rate and eta_s is not None:
+        parts.append(f"{duration(eta_s)} left")
+    if message:
+        parts.append(clean_line(message, 80))
+    elif resumable is False and phase in ("downloading", "extracting"):
+        parts.append("starts over after a stop")
+    return " · ".join(parts)

@@ -21,6 +21,6 @@ def open_ui() -> int:
         default = library().default()
         remark("Starting the daemon ...")
         start(["up", default.ref if default else "--empty", "--json"])
-    from tui.app import run
+    from tui.run import run
 
     return run(find_paths())

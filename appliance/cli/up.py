@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from appliance.cli.ends import INTERRUPTED
+from appliance.cli.licence import accept_option, allowed, with_licence
 from appliance.cli.output import find_paths, library, remark, run, say
 from appliance.cli.progress import Bar
 from appliance.cli.wishes import ctx_option, engine_option, layers_option, parallel_option
+from appliance.client import DownloadRow
 from appliance.daemon import Download, Interrupted, Options, serve
+from appliance.errors import UnknownModel
 from appliance.operations.plan import Wishes
 from appliance.operations.survey import Note
+
+if TYPE_CHECKING:
+    from appliance.operations.models import Library
 
 
 @click.command()
@@ -27,6 +34,7 @@ from appliance.operations.survey import Note
 @parallel_option
 @layers_option
 @engine_option
+@accept_option
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON once ready.")
 @click.option("--empty", is_flag=True, hidden=True, help="Start without a model.")
 @click.pass_context
@@ -40,11 +48,12 @@ def up(
     parallel: int | None,
     gpu_layers: int | None,
     engine: str | None,
+    accept_license: bool,
     as_json: bool,
     empty: bool,
 ) -> None:
     """Serve MODEL (fetched and verified first) until Ctrl-C."""
-    name = None if empty and model is None else choose(model)
+    name = None if empty and model is None else choose(model, accept_license)
     wishes = Wishes(ctx=ctx, parallel=parallel, gpu_layers=gpu_layers, engine=engine)
     if detach:
         from appliance.cli.detach import start
@@ -62,14 +71,22 @@ def up(
         remark("Stopped.")
 
 
-def choose(model: str | None) -> str | None:
+def choose(model: str | None, accepted: bool = False) -> str | None:
     """The model to serve: as named, else the setting, the last one used, or the person's choice of three.
 
-    Raises ModelMissing with three suggestions when there is nothing to go by and nobody to ask.
+    Raises ModelMissing with three suggestions when there is nothing to go by and nobody to ask, and
+    LicenseNotAccepted when it has to be fetched and its licence was not accepted here.
     """
     shelf = library()
-    if model is not None:
-        return shelf.resolve(model).ref
+    name = model if model is not None else _default(shelf)
+    with contextlib.suppress(UnknownModel):  # a quant that no catalog lists is looked up below
+        ref = shelf.resolve(name)
+        if shelf.store.find(ref.ref) is not None:
+            return ref.ref  # its licence matters when it is fetched, which it was
+    return with_licence(lambda agreed: run(allowed(shelf, name, agreed)), accepted).ref
+
+
+def _default(shelf: Library) -> str:
     default = shelf.default()
     if default is not None:
         return default.ref
@@ -105,8 +122,7 @@ class Console:
     def progress(self, download: Download) -> None:
         if self._bar is None:
             self._bar = Bar().__enter__()
-        p = download.progress
-        self._bar.show(p.ref, download.phase, p.done, p.total, p.rate, p.eta_s, download.message)
+        self._bar.row(DownloadRow.parse(download.to_json()))
 
     def loading(self, ref: str) -> None:
         if self._bar is not None:

@@ -29,9 +29,7 @@ def follow(
         if row.ended:
             return require_done(row)
         if row.paused:
-            raise DownloadError(
-                f"The download of {row.ref} is paused.", hint=f"`appliance models pull {row.ref}` resumes it."
-            )
+            raise paused(row)
         time.sleep(LOOK_S)
     raise DownloadError("The download takes too long.", hint="The daemon goes on with it.")
 
@@ -42,6 +40,13 @@ def find(client: Client, download_id: str) -> DownloadRow:
     if found is None:
         raise DownloadError("The daemon no longer knows this download.", hint="Start it again; it goes on.")
     return found
+
+
+def paused(row: DownloadRow) -> DownloadError:
+    """Nobody knows when it goes on."""
+    return DownloadError(
+        f"The download of {row.ref} is paused.", hint=f"`appliance models pull {row.ref}` resumes it."
+    )
 
 
 def require_done(row: DownloadRow) -> DownloadRow:

@@ -78,5 +78,5 @@ class Download:
 
 def _kept(progress: Progress) -> str:
     if progress.resumable:
-        return "what has arrived is kept; it goes on from there"
+        return "what has arrived is kept"
     return "this source starts over"

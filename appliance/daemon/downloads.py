@@ -37,7 +37,7 @@ How = Literal["new", "joined", "resumed"]
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The row that a start led to: `joined` was on its way already, `resumed` was paused or had failed."""
+    """The row that a start led to: `joined` was on its way already, `resumed` was paused."""
 
     id: str
     how: How
@@ -110,10 +110,11 @@ class Downloads:
         too many wait.
         """
         job = next((job for job in self._jobs.values() if job.row.ref == ref), None)
-        how: How = "resumed"
-        if job is None or job.row.state == "done":
-            how = "new"
-            job = self._new(ref, total, resumable) if job is None else job
+        how: How = "new"
+        if job is None:
+            job = self._new(ref, total, resumable)
+        elif job.row.state == "paused" or (job.task is not None and job.wanted == "pause"):
+            how = "resumed"
         elif job.row.state in ("waiting", "running") and job.wanted == "run":
             how = "joined"
         job.urgent = job.urgent or urgent

@@ -10,6 +10,7 @@ from appliance.catalog import ModelRef
 from appliance.daemon.download import Download
 from appliance.daemon.serving import Serving
 from appliance.errors import ApplianceError, ModelMissing, NotVerified
+from appliance.operations import catalog
 from appliance.operations.models import Library
 from appliance.store import OnProgress
 
@@ -25,9 +26,14 @@ class Fetching:
         self._loads: set[asyncio.Task[None]] = set()
 
     async def allowed(self, name: str, accepted: bool) -> ModelRef:
-        """The model of a name, when its licence may be used. Raises UnknownModel or LicenseNotAccepted."""
+        """The model of a name, when its licence may be used. Raises UnknownModel or LicenseNotAccepted.
+
+        A quant that no catalog lists is looked up on the Hub and pinned.
+        """
         library = self._library()
-        return library.resolve(name)
+        ref = await catalog.resolve(library, name)
+        await asyncio.to_thread(catalog.require_license, library, ref, accepted)
+        return ref
 
     async def __call__(self, row: Download, on_progress: OnProgress) -> int | None:
         """Make the model of this row be here. Raises what resolving, the licence or the store says."""

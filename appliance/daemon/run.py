@@ -24,7 +24,7 @@ from appliance.daemon.download import Download
 from appliance.daemon.following import fetch
 from appliance.daemon.host import HostSide
 from appliance.daemon.rooms import Rooms
-from appliance.daemon.status import Parts, document
+from appliance.daemon.status import Parts, document, file_problems
 from appliance.engines import end_orphans
 from appliance.errors import PortTaken, UsageError
 from appliance.gateway.app import make_app, make_runner
@@ -215,6 +215,7 @@ class _Daemon:
                 recent=await rooms.journal.recent(RECENT_ROWS),
                 policy=rooms.library.settings.routing.policy,
                 paths=self._paths,
+                problems=file_problems(rooms.downloads.problem, rooms.library.catalog_problem),
             )
         )
 

@@ -15,6 +15,7 @@ from appliance.journal import Row, Today
 from appliance.monitor import MonitorSnapshot
 from appliance.operations.survey import Note
 from appliance.paths import Paths
+from appliance.text import clean_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ class Parts:
     recent: tuple[Row, ...]
     policy: str
     paths: Paths
+    problems: tuple[Note, ...] = ()
+    """What is wrong with files of this user: the list of downloads, the catalog."""
 
 
 def document(parts: Parts) -> dict[str, Any]:
@@ -58,7 +61,7 @@ def document(parts: Parts) -> dict[str, Any]:
         "remotes": [dict(remote) for remote in parts.remotes],
         "downloads": [download.to_json() for download in parts.downloads],
         "today": parts.today.to_json(),
-        "notes": [note.to_json() for note in notes(serving, heat)],
+        "notes": [note.to_json() for note in (*parts.problems, *notes(serving, heat))],
         "requests": {
             "running": [dict(row) for row in parts.running],
             "recent": [row.to_json() for row in parts.recent],
@@ -93,6 +96,17 @@ def notes(serving: ServingSnapshot, heat: MonitorSnapshot) -> Iterable[Note]:
         yield Note(
             "on_battery", f"Running on battery{charge}: expect lower speed.", "Plug in the charger.", None
         )
+
+
+def file_problems(downloads: str | None, catalog: str | None) -> tuple[Note, ...]:
+    """Files that could not be used, as notes."""
+    found = []
+    if downloads is not None:
+        found.append(Note("downloads_forgotten", downloads, "Start the downloads again; they go on.", None))
+    if catalog is not None:
+        detail = f"The last good catalog is used: {clean_line(catalog, 300)}"
+        found.append(Note("catalog_broken", detail, "Mend the file; it is read again by itself.", None))
+    return tuple(found)
 
 
 def _engine(serving: ServingSnapshot) -> dict[str, Any]:

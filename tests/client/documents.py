@@ -218,6 +218,42 @@ def loading() -> dict[str, Any]:
     }
 
 
+def download(**changes: Any) -> dict[str, Any]:
+    """A transfer that runs."""
+    return {
+        "id": "1", "ref": "mistral-small-24b-instruct:Q4_K_M", "file": "Mistral-Small-Q4_K_M.gguf",
+        "phase": "downloading", "done": int(5.7 * GIB), "total": int(13.3 * GIB), "rate": 38.2 * MIB,
+        "eta_s": 204.0, "resumable": True, "paused": False, "finished": False, "place": None, "limit": None,
+        "repair": False, "fetched": None, "message": None, "error": None,
+    } | changes  # fmt: skip
+
+
+def downloads() -> dict[str, Any]:
+    """One of each state: what the downloads' screen is for."""
+    error = {
+        "code": "disk_full", "message": "The disk has no room for gemma-2-27b-it-Q5_K_M.gguf.",
+        "cause": "It needs 18.1 GiB and 2.0 GiB of reserve, 9.1 GiB are free.",
+        "hint": "Free some space: `appliance models prune --dry-run` lists what can go.",
+    }  # fmt: skip
+    still = {"rate": None, "eta_s": None}
+    return normal() | {
+        "downloads": [
+            download(),
+            download(
+                id="2", ref="qwen3-8b:Q4_K_M", phase="repairing", done=3 * GIB, total=5 * GIB, limit=5 * MIB
+            ),
+            download(id="3", ref="gemma-2-27b-it:Q5_K_M", phase="failed", finished=True, error=error, **still)
+            | {"message": error["message"]},
+            download(id="4", ref="smollm2-135m-instruct:Q4_1", phase="waiting", done=0, total=98_362_432,
+                     place=1, message="place 1 in the queue", resumable=False, **still),
+            download(id="5", ref="phi-4:Q4_K_M", phase="paused", paused=True, **still)
+            | {"message": "what has arrived is kept"},
+            download(id="6", ref="bge-m3:Q8_0", phase="done", finished=True, done=GIB, total=GIB, **still),
+            download(id="7", ref="llama-3.1-8b-instruct:Q8_0", phase="cancelled", finished=True, **still),
+        ]
+    }  # fmt: skip
+
+
 def failed() -> dict[str, Any]:
     """The engine ended three times while loading; the remote still answers."""
     return normal() | {

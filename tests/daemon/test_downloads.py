@@ -63,7 +63,7 @@ async def test_a_cancel_keeps_the_partial_and_a_new_start_uses_it(shelf: Shelf, 
     quickly(host)
     before = host.sent
     again = await shelf.downloads.start("a:F32")
-    assert again == downloads_room.Started(started.id, "resumed")
+    assert again == downloads_room.Started(started.id, "new")
     assert (await shelf.ended(again.id)).state == "done"
     assert host.sent - before <= SIZE - row.progress.done + UNLOGGED
     await shelf.downloads.cancel(again.id)

@@ -12,7 +12,7 @@ class DownloadCommands(Area):
         return {"downloads": [download.to_json() for download in self._rooms.downloads.snapshot]}
 
     async def download(self, body: Document) -> Document:
-        """`how` is new, joined (it was on its way already) or resumed (it was paused, or had ended)."""
+        """`how` is new, joined (it was on its way already) or resumed (it was paused)."""
         accepted, limit = flag(body, "accept_license"), whole(body, "rate", least=1)
         ref = await self._rooms.fetching.allowed(str(body.get("model") or ""), accepted)
         started = await self._rooms.downloads.start(
