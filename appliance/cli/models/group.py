@@ -12,6 +12,7 @@ COMMANDS = {
     "show": ("adding", "show_model", "All that is known of a model: variants, pins, licence."),
     "add": ("adding", "add", "Make an entry for a file of the Hub, an address or a path."),
     "pull": ("fetch", "pull", "Fetch a model and prove its hash. Ctrl-C keeps what has arrived."),
+    "import": ("importing", "import_models", "Use models that other programs have, without a copy."),
     "verify": ("upkeep", "verify", "Hash a model's files again and compare with the pin."),
     "rm": ("upkeep", "rm", "Delete a model's files. Refused while it is loaded."),
 }

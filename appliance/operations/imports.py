@@ -1,0 +1,151 @@
+"""Taking in a model that is on this computer already, without a copy.
+
+Names of folders and blobs only make a guess. What a file is, its hash decides: one of the catalog is taken in
+as that, any other gets an entry of its own in the user's models.toml.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from appliance.catalog import Catalog, File, ModelRef
+from appliance.errors import ApplianceError
+from appliance.operations.catalog import writing
+from appliance.operations.import_entry import new_ref
+from appliance.operations.import_survey import (
+    PROGRAMS,
+    Found,
+    Survey,
+    all_refs,
+    candidates,
+    models_of,
+    named,
+    the_one,
+)
+from appliance.operations.models import Library
+from appliance.store import OnProgress, Stored, threads
+from appliance.store.caches import Candidate, Part
+from appliance.store.prove import Proven, prove_files
+from appliance.store.taking import How
+from appliance.store.types import no_progress
+
+__all__ = ["PROGRAMS", "Found", "Imported", "Survey", "candidates", "import_path", "named"]
+
+log = logging.getLogger("appliance.models")
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an import came to."""
+
+    ref: ModelRef
+    stored: Stored | None
+    """None: it is not whole; a pull fetches what is in `missing`."""
+    how: How | None
+    """None = it was here already."""
+    why: str | None
+    """Why it is no hard link."""
+    listed: bool
+    """True: the catalog knew these bytes; False: they got an entry in the user's models.toml."""
+    missing: tuple[File, ...]
+    """Files of the model that were not beside it."""
+
+
+async def import_path(
+    library: Library,
+    what: Path | Candidate,
+    *,
+    id: str | None = None,  # noqa: A002 - the word of the command line
+    quant: str | None = None,
+    how: How | None = None,
+    on_progress: OnProgress = no_progress,
+) -> Imported:
+    """Hash a model file (with its set and projector), and take it in as what it is.
+
+    `id` and `quant` name it where the catalog does not know its bytes. `how` None: by hard link, else by
+    reference. Raises UsageError (no such file, name taken, `how` not possible), NotVerified, GgufError,
+    ModelMissing and what `Store.adopt` raises. The user's files are never changed.
+    """
+    candidate = what if isinstance(what, Candidate) else await the_one(what)
+    work = _Import(library, candidate, how, on_progress)
+    await work.prove(candidate.models)
+    refs = _listed(library.catalog, [work.proven[part.path] for part in candidate.models], id, quant)
+    if refs:
+        return await work.as_listed(refs)
+    await work.prove(candidate.parts)
+    return await work.as_new(id, quant)
+
+
+class _Import:
+    """One import, with what has been hashed for it so far."""
+
+    def __init__(
+        self, library: Library, candidate: Candidate, how: How | None, on_progress: OnProgress
+    ) -> None:
+        self._library = library
+        self._candidate = candidate
+        self._how = how
+        self._on_progress = on_progress
+        self.proven: dict[Path, Proven] = {}
+        """By the path of the part."""
+
+    async def prove(self, parts: Sequence[Part]) -> None:
+        """Hash those that are not hashed yet."""
+        paths = [part.path for part in parts if part.path not in self.proven]
+        if paths:
+            found = await prove_files(self._candidate.name, paths, self._on_progress)
+            self.proven |= dict(zip(paths, found, strict=True))
+
+    async def as_listed(self, refs: Sequence[ModelRef]) -> Imported:
+        """As a variant of the catalog: the one of which most is here, first one in the catalog else."""
+        sizes = {pin.size for ref in refs for pin in ref.variant.files if pin.role != "model"}
+        beside = [part for part in (*self._candidate.parts, *self._candidate.others) if part.role != "model"]
+        await self.prove([part for part in beside if part.size in sizes])
+        here = {item.sha256: item for item in self.proven.values()}
+
+        def lacking(ref: ModelRef) -> list[File]:
+            return [pin for pin in ref.variant.files if pin.sha256 not in here]
+
+        ref = min(refs, key=lambda ref: len(lacking(ref)))
+        files = [here.get(pin.sha256) for pin in ref.variant.files]
+        done = await self._library.store.adopt(ref, files, self._how, self._on_progress)
+        return Imported(ref, done.stored, done.how, done.why, True, tuple(lacking(ref)))
+
+    async def as_new(self, model_id: str | None, quant: str | None) -> Imported:
+        """As a model of the user's own."""
+        catalog = self._library.catalog
+        ref = new_ref(catalog, self._candidate, self.proven, model_id=model_id, quant=quant)
+        files = [self.proven[part.path] for part in self._candidate.parts]
+        done = await self._library.store.adopt(ref, files, self._how, self._on_progress)
+        try:
+            await threads.run(None, _enter, self._library, ref)
+        except ApplianceError:
+            if done.how is not None:  # a model without an entry could not be named
+                await threads.run(None, self._library.store.remove, ref)
+            raise
+        return Imported(ref, done.stored, done.how, done.why, False, ())
+
+
+def _enter(library: Library, ref: ModelRef) -> None:
+    if ref.id in writing.own_models(library.paths):
+        writing.add_variant(library.paths, ref.id, ref.variant)
+    else:
+        writing.add_model(library.paths, ref.model)
+    log.info("%s is entered in %s", ref.ref, library.paths.user_catalog)
+
+
+def _listed(
+    catalog: Catalog, models: Sequence[Proven], model_id: str | None, quant: str | None
+) -> list[ModelRef]:
+    """The variants of the catalog whose model has exactly these bytes, of the asked name if one is asked."""
+    actual = [(item.size, item.sha256) for item in models]
+    return [
+        ref
+        for ref in all_refs(catalog)
+        if [(pin.size, pin.sha256) for pin in models_of(ref)] == actual
+        and model_id in (None, ref.id)
+        and (quant is None or quant.casefold() == ref.quant.casefold())
+    ]
