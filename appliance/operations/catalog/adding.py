@@ -60,7 +60,7 @@ async def _candidate(
         return await sources.on_hub(name, wishes, env)
     if re.match(r"https?://", source, re.IGNORECASE):
         return await sources.at_url(source, wishes, env)
-    if re.match(r"[a-z][a-z0-9+.-]+:", source) and not Path(source).exists():
+    if re.match(r"[a-z][a-z0-9+.-]*://", source, re.IGNORECASE):
         raise UsageError(
             f"{clean_line(source, 200)} is of no kind that can be added.",
             hint="hf:OWNER/REPO/FILE, http(s)://..., or a path of this computer.",

@@ -76,7 +76,7 @@ def _of_word(model: Model, word: str) -> int | None:
     tests = (
         word == model.id,
         word == model.family or model.id.startswith(word),
-        word in model.use,
+        word in model.use or word in model.id.split("-"),
         word in model.id or word in model.family,
         word in model.name.lower(),
         any(word in use for use in model.use) or any(word in quant for quant in quants),
