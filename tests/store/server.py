@@ -24,6 +24,8 @@ class Host:
     sent: int = 0
     """Body bytes handed to the network."""
     url: str = ""
+    bodies: dict[str, bytes] = field(default_factory=dict)
+    """Further bodies, by the last part of their path."""
 
     async def start(self) -> web.AppRunner:
         app = web.Application()
@@ -97,7 +99,7 @@ async def send(
 
 async def honest(host: Host, request: web.Request) -> web.StreamResponse:
     """Ranges as they should be."""
-    return await send(host, request, host.body)
+    return await send(host, request, host.bodies.get(request.path.rpartition("/")[2], host.body))
 
 
 def cut(at: int) -> Act:
