@@ -38,7 +38,8 @@ class Library:
     @classmethod
     def open(cls, paths: Paths, settings: Settings) -> Library:
         """Raises CatalogError for a broken models.toml."""
-        return cls(paths, settings, LiveCatalog(paths.user_catalog, paths.pins), Store(paths))
+        shelf = LiveCatalog(paths.user_catalog, paths.pins)
+        return cls(paths, settings, shelf, Store(paths, downloads=settings.downloads))
 
     @property
     def catalog(self) -> Catalog:
@@ -115,7 +116,7 @@ class Library:
 
     def remove(self, name: str, loaded: str | None = None) -> int:
         """Delete a model's files; bytes freed. Raises UnknownModel, ModelMissing or ModelInUse."""
-        here = {stored.ref for stored in self.store.list()}
+        here = self.store.holdings()  # unfinished ones, too
         ref = name if name in here else self.resolve(name).ref
         if ref == loaded:
             raise ModelInUse(f"{ref} is loaded now.", hint="Stop it first: `appliance down`.")
