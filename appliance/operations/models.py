@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,13 @@ class Library:
         """Raises CatalogError for a broken models.toml."""
         shelf = LiveCatalog(paths.user_catalog, paths.pins)
         return cls(paths, settings, shelf, Store(paths, downloads=settings.downloads))
+
+    def using(self, settings: Settings) -> Library:
+        """The same library after a change of the settings."""
+        store = self.store
+        if settings.downloads != self.settings.downloads:
+            store = Store(self.paths, downloads=settings.downloads)
+        return replace(self, settings=settings, store=store)
 
     @property
     def catalog(self) -> Catalog:
