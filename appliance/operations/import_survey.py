@@ -169,9 +169,9 @@ def _here(stored: Iterable[Stored]) -> dict[_Mark, str]:
     }
 
 
-def _marks(part: Part) -> list[_Mark]:
+def _known(here: Mapping[_Mark, str], part: Part) -> str | None:
     marks: list[_Mark] = [("sha256", part.sha256)] if part.sha256 else []
     with contextlib.suppress(OSError):
         found = part.path.stat()
         marks.append(("file", found.st_ino, found.st_dev))
-    return marks
+    return next((here[mark] for mark in marks if mark in here), None)
