@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from appliance.client.fields import mapping, text
 from appliance.client.record import UNCLEAR_HINT
-from appliance.errors import ApplianceError, EngineFailed, NoDaemon, Rejected
+from appliance.errors import ApplianceError, EngineFailed, NoDaemon, NotVerified, Rejected
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
@@ -141,7 +141,17 @@ def error_of(document: object, status: int) -> ApplianceError:
         lines = error.get("lines")
         cleaned = tuple(line for line in map(text, lines if isinstance(lines, list) else []) if line)
         return EngineFailed(message, cause=cause, hint=hint, lines=cleaned)
+    if code == NotVerified.code:
+        return NotVerified(message, cause=cause, hint=hint, damage=_damage(error.get("damage")))
     return _by_code().get(code, ApplianceError)(message, cause=cause, hint=hint)
+
+
+def _damage(value: object) -> tuple[dict[str, Any], ...]:
+    """What is wrong with each file; its texts are cleaned."""
+    rows = [mapping(row) for row in value] if isinstance(value, list) else []
+    return tuple(
+        {key: text(one) if isinstance(one, str) else one for key, one in row.items()} for row in rows if row
+    )
 
 
 def _by_code() -> dict[str, type[ApplianceError]]:

@@ -41,7 +41,7 @@ class Fetching:
         ref = await self.allowed(row.ref, False)
         if row.repair:
             return await self._repair(library, ref, on_progress)
-        await library.store.pull(ref, on_progress)
+        await library.store.pull(ref, on_progress, rate=row.limit)
         return None
 
     async def _repair(self, library: Library, ref: ModelRef, on_progress: OnProgress) -> int:
@@ -53,10 +53,10 @@ class Fetching:
                 return 0
             except (NotVerified, ModelMissing) as error:
                 await self._serving.give_up(error)
-        await library.store.pull(ref, on_progress)
+        repaired = await library.store.repair(ref, on_progress)
         if served:
             self._load_again()
-        return 0
+        return repaired.fetched
 
     def _load_again(self) -> None:
         """Beside the download, which is done. The engine's state says how it ends."""

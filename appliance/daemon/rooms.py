@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from appliance import settings as settings_room
@@ -14,6 +13,7 @@ from appliance.daemon.changes import Changes
 from appliance.daemon.downloads import Downloads
 from appliance.daemon.fetching import Fetching
 from appliance.daemon.local import LocalSide
+from appliance.daemon.looks import Looks
 from appliance.daemon.remote_side import RemoteSide
 from appliance.daemon.serving import Serving, ServingSnapshot
 from appliance.journal import Journal
@@ -38,6 +38,7 @@ class Rooms:
         self.serving = Serving(library, self._serving_changed)
         self.local = LocalSide(library, self.serving, self.monitor)
         self.remotes = RemoteSide(self._pool(library.settings))
+        self.looks = Looks(lambda: self.library.settings)
         self.fetching = Fetching(lambda: self.library, self.serving)
         self.downloads = Downloads(self.fetching, paths.state / queue_file.NAME, self.changes.notify)
         self._reload: asyncio.Task[None] | None = None
@@ -85,7 +86,7 @@ class Rooms:
             await asyncio.gather(earlier, return_exceptions=True)
         loaded = await asyncio.to_thread(settings_room.load, self.paths.config_file)
         before = self.library.settings
-        self.library = replace(self.library, settings=loaded)
+        self.library = self.library.using(loaded)
         self.serving.use(self.library)
         self.local.use(self.library)
         if loaded.remotes != before.remotes:

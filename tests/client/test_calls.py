@@ -122,6 +122,19 @@ def test_errors_come_back_by_code(
     assert (caught.value.message, caught.value.cause, caught.value.hint) == ("What[0m", "Why", "Do")
 
 
+def test_what_is_damaged_comes_along(client: Client, stub: StubDaemon) -> None:
+    damage = [{"file": "a\x1b[2J.gguf", "kind": "changed", "ranges": [[0, 8]]}, 5, {}]
+    error = {"code": "not_verified", "message": "damaged", "damage": damage}
+    stub.script.answers["POST", "/api/models/a/verify"] = (409, {"error": error})
+    with pytest.raises(NotVerified) as caught:
+        client.verify("a")
+    assert caught.value.damage == ({"file": "a[2J.gguf", "kind": "changed", "ranges": [[0, 8]]},)
+    stub.script.answers["POST", "/api/models/a/verify"] = (409, {"error": error | {"damage": "odd"}})
+    with pytest.raises(NotVerified) as caught:
+        client.verify("a")
+    assert caught.value.damage == ()
+
+
 def test_force_is_said_in_the_query(client: Client, stub: StubDaemon) -> None:
     client.remove("a:Q4")
     client.remove("a:Q4", force=True)

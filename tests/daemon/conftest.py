@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -24,9 +25,15 @@ def paths(tmp_path: Path) -> Paths:
     return Paths(*(tmp_path / name for name in ("config", "data", "state", "cache", "run"))).make()
 
 
+@functools.cache
+def body() -> bytes:
+    """Made once: random bytes take their time."""
+    return gguf(SIZE)
+
+
 @pytest.fixture
 async def host() -> AsyncIterator[Host]:
-    server = Host(gguf(SIZE))
+    server = Host(body())
     runner = await server.start()
     yield server
     await runner.cleanup()

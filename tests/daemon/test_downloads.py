@@ -127,7 +127,7 @@ async def test_the_next_daemon_goes_on_and_what_is_paused_stays_paused(
     shelf: Shelf, host: Host, paths: Paths
 ) -> None:
     slowly(host)
-    keys = [(await shelf.downloads.start(f"{name}:F32", limit=5_000_000)).id for name in "abcd"]
+    keys = [(await shelf.downloads.start(f"{name}:F32", limit=50_000_000)).id for name in "abcd"]
     await shelf.until(lambda: shelf.row(keys[0]).progress.done > 2 * MIB)
     paused = await shelf.downloads.pause(keys[1])
     await shelf.downloads.close()
@@ -141,7 +141,7 @@ async def test_the_next_daemon_goes_on_and_what_is_paused_stays_paused(
         ("3", "c:F32", "waiting"), ("4", "d:F32", "waiting"),
     ]  # fmt: skip
     assert second.row(keys[1]).progress.done == paused.progress.done
-    assert second.row(keys[0]).limit == 5_000_000
+    assert second.row(keys[0]).limit == 50_000_000
     second.downloads.begin()
     for key in (keys[0], keys[2], keys[3]):
         assert (await second.ended(key)).state == "done"

@@ -63,7 +63,7 @@ def _pull_here(shelf: Library, model: str, rate: int | None, accepted: bool) -> 
 
 async def _transfer(shelf: Library, ref: ModelRef, rate: int | None) -> tuple[str, str]:
     with Bar() as bar:
-        stored = await shelf.store.pull(ref, bar.update)
+        stored = await shelf.store.pull(ref, bar.update, rate=rate)
     return stored.ref, str(stored.main)
 
 

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import asyncio
 
+from appliance.catalog import ModelRef
 from appliance.daemon.commands.base import Area, Document, whole
-from appliance.errors import NotVerified
+from appliance.errors import ModelMissing, NotVerified, UnknownModel
 from appliance.operations.models import Library
 from appliance.operations.plan import Wishes, plan_by_name
+from appliance.operations.rows import rows
 
 
 class ModelCommands(Area):
     """`/api/models` and `/api/plan`."""
 
     async def models(self) -> Document:
-        current = self._rooms.serving.snapshot
+        rooms = self._rooms
+        current = rooms.serving.snapshot
         loaded = current.ref.ref if current.ref is not None and current.engine is not None else None
-        rows = await asyncio.to_thread(self._rooms.library.rows, loaded, self._rooms.downloads.running())
-        return {"models": rows}
+        looked = await rooms.looks.recent(current.survey)
+        found = await asyncio.to_thread(
+            rows, rooms.library, loaded=loaded, downloading=rooms.downloads.running(), looked=looked
+        )
+        return {"models": found}
 
     async def load(self, ref: str, body: Document) -> Document:
         found = self._rooms.library.resolve(ref)
@@ -29,18 +35,21 @@ class ModelCommands(Area):
         return {"ref": found.ref, "state": self._rooms.serving.snapshot.state}
 
     async def verify(self, ref: str) -> Document:
-        found = self._rooms.library.resolve(ref)
+        """Read every byte. A damaged model that is served is stopped at once."""
+        library, serving = self._rooms.library, self._rooms.serving
+        found = await asyncio.to_thread(_recorded, library, ref)
+        name = found if isinstance(found, str) else found.ref
         try:
-            result = await self._rooms.library.store.verify(found)
-        except NotVerified as error:
-            if self._rooms.serving.uses(found.ref):
-                await self._rooms.serving.give_up(error)
+            result = await library.store.verify(found)
+        except (NotVerified, ModelMissing) as error:
+            if serving.uses(name):
+                await serving.give_up(error)
             raise
         return {"ref": result.ref, "verified": True, "bytes": result.n_bytes, "seconds": result.seconds}
 
     async def repair(self, ref: str) -> Document:
         """Begun as a download, whose row says how it goes and ends."""
-        found = self._rooms.library.resolve(ref)
+        found = await asyncio.to_thread(self._rooms.library.resolve, ref)
         started = await self._rooms.downloads.start(
             found.ref,
             total=found.variant.size,
@@ -78,3 +87,13 @@ class ModelCommands(Area):
 def _name(library: Library, ref: str) -> str:
     """`id:QUANT` of a model that may be on disk only."""
     return ref if library.store.find(ref) is not None else library.resolve(ref).ref
+
+
+def _recorded(library: Library, ref: str) -> ModelRef | str:
+    """The catalog's entry; the name alone of a model that is here and that no catalog lists any more."""
+    try:
+        return library.resolve(ref)
+    except UnknownModel:
+        if library.store.find(ref) is None:
+            raise
+        return ref
