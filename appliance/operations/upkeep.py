@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -56,24 +57,16 @@ def checkable(library: Library, name: str) -> ModelRef | str:
         raise
 
 
-async def verify(library: Library, name: str, on_progress: OnProgress = no_progress) -> Checked:
-    """Read one model again. What is wrong with it is in the result; raises UnknownModel."""
-    ref = checkable(library, name)
-    label = ref if isinstance(ref, str) else ref.ref
+async def verify_one(library: Library, ref: ModelRef | str, on_progress: OnProgress = no_progress) -> Checked:
+    """Read one model again. A name means what is recorded here, whatever the catalog pins now.
+
+    What is wrong with it is in the result; nothing is raised.
+    """
     try:
         result = await library.store.verify(ref, on_progress)
     except ApplianceError as error:
-        return Checked(label, error)
-    return Checked(label, None, result.n_bytes, result.seconds)
-
-
-async def verify_recorded(library: Library, ref: str, on_progress: OnProgress = no_progress) -> Checked:
-    """Read what is recorded here under `id:QUANT`, whatever the catalog pins now."""
-    try:
-        result = await library.store.verify(ref, on_progress)
-    except ApplianceError as error:
-        return Checked(ref, error)
-    return Checked(ref, None, result.n_bytes, result.seconds)
+        return Checked(ref if isinstance(ref, str) else ref.ref, error)
+    return Checked(result.ref, None, result.n_bytes, result.seconds)
 
 
 async def repair(library: Library, name: str, on_progress: OnProgress = no_progress) -> Repaired:
@@ -90,6 +83,16 @@ def repaired_json(done: Repaired) -> dict[str, Any]:
         "size": done.stored.size,
         "damage": [item.to_json() for item in done.damage],
     }
+
+
+def wanted_refs(library: Library) -> frozenset[str]:
+    """What the settings name: the default model and those to preload. Unused or not, they stay."""
+    names = [library.settings.models.default, *library.settings.models.preload]
+    found = set()
+    for name in names:
+        with contextlib.suppress(UnknownModel):
+            found.add(library.resolve(name).ref)
+    return frozenset(found)
 
 
 def pruned_json(items: Sequence[Pruned], *, dry_run: bool) -> dict[str, Any]:

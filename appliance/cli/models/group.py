@@ -13,7 +13,9 @@ COMMANDS = {
     "add": ("adding", "add", "Make an entry for a file of the Hub, an address or a path."),
     "pull": ("fetch", "pull", "Fetch a model and prove its hash. Ctrl-C keeps what has arrived."),
     "import": ("importing", "import_models", "Use models that other programs have, without a copy."),
-    "verify": ("upkeep", "verify", "Hash a model's files again and compare with the pin."),
+    "verify": ("upkeep", "verify", "Hash models' files again and say what is damaged."),
+    "repair": ("upkeep", "repair", "Verify a model and fetch again only what differs."),
+    "prune": ("pruning", "prune", "Remove partial, quarantined and unused files; lists them first."),
     "rm": ("upkeep", "rm", "Delete a model's files. Refused while it is loaded."),
 }
 """Name -> (module, function, one line of help). Modules are imported when their command is called."""

@@ -1,0 +1,136 @@
+"""`models prune`: what can go, what that frees, and the removal of what was asked for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from appliance.cli.output import cell, daemon_or_none, emit, json_option, library, say, show, table
+from appliance.client import Client
+from appliance.errors import UsageError
+from appliance.units import parse_duration, size
+
+if TYPE_CHECKING:
+    from appliance.operations.models import Library
+    from appliance.store import Pruned
+
+UNUSED_S = 30 * 86_400.0
+"""What the list without a selection calls unused."""
+_FLAGS = {"partial": "--partials", "quarantined": "--quarantine", "unused": "--unused 30d"}
+_ALWAYS = "always"
+_ASKED = frozenset({"quarantined", "unused"})
+"""What can't be had back for nothing."""
+
+
+def _age(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
+    if value is None:
+        return None
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error).replace("500ms, 8s, 30m or 2h", "12h or 30d")) from None
+
+
+@click.command()
+@click.option("--partials", is_flag=True, help="Unfinished downloads.")
+@click.option("--quarantine", is_flag=True, help="Files that failed their check.")
+@click.option("--unused", callback=_age, metavar="AGE", help="Models not loaded for so long, like 30d.")
+@click.option("--dry-run", is_flag=True, help="Only list.")
+@click.option("--yes", is_flag=True, help="Don't ask.")
+@json_option
+def prune(
+    partials: bool, quarantine: bool, unused: float | None, dry_run: bool, yes: bool, as_json: bool
+) -> None:
+    """Remove partial, quarantined and unused files. Without a selection: list what each flag would free.
+
+    Quarantined files and models go after a question only, or with --yes. What is being fetched, loaded or
+    named in the settings stays, and so do files of yours that are used by reference. Stale locks and empty
+    folders go in any case.
+
+    With --json: {"dry_run", "items": [{"kind", "path", "size", "about"}], "freed", "by_kind"}, sizes in bytes.
+    `kind` is partial, quarantined, unused, lock or empty.
+    """
+    client, shelf = daemon_or_none(), library()
+    keep = _keep(client, shelf)
+    nothing_said = not partials and not quarantine and unused is None
+
+    def work(really: bool) -> tuple[Pruned, ...]:
+        return shelf.store.prune(
+            partials=partials or nothing_said,
+            quarantine=quarantine or nothing_said,
+            unused_s=UNUSED_S if nothing_said else unused,
+            dry_run=not really,
+            keep=keep,
+        )
+
+    dry = dry_run or nothing_said
+    items = work(really=False)
+    if not dry:
+        _ask(items, yes)
+        items = work(really=True)
+    if as_json:
+        from appliance.operations.upkeep import pruned_json
+
+        emit(pruned_json(items, dry_run=dry))
+    elif nothing_said:
+        _show_flags(items)
+    else:
+        _show(items, dry)
+
+
+def _keep(client: Client | None, shelf: Library) -> frozenset[str]:
+    from appliance.operations.upkeep import wanted_refs
+
+    loaded = set[str]()
+    if client is not None:
+        loaded = {engine.model for engine in client.status().engines if engine.model is not None}
+    return wanted_refs(shelf) | loaded
+
+
+def _ask(items: Sequence[Pruned], yes: bool) -> None:
+    asked = [item for item in items if item.kind in _ASKED]
+    if yes or not asked:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(
+            f"{len(asked)} quarantined files or unused models would be removed.",
+            cause="There is no terminal to ask at.",
+            hint="Look with --dry-run, then say --yes.",
+        )
+    for item in asked:
+        click.echo(f"{item.kind}: {cell(item.about)} ({size(item.size)})", err=True)
+    freed = size(sum(item.size for item in items))
+    if not click.confirm(f"Remove {len(asked)} of them and free {freed}?", err=True):
+        raise click.exceptions.Exit(1)
+
+
+def _show_flags(items: Sequence[Pruned]) -> None:
+    if not items:
+        say("Nothing to remove.")
+        return
+    _list(items)
+    say()
+    made = table("Flag", "Items", "Would free", right=("Items", "Would free"))
+    for kind, flag in (*_FLAGS.items(), ("", _ALWAYS)):
+        these = [item for item in items if (item.kind == kind if kind else item.kind not in _FLAGS)]
+        made.add_row(flag, str(len(these)), size(sum(item.size for item in these)))
+    show(made)
+
+
+def _show(items: Sequence[Pruned], dry: bool) -> None:
+    if not items:
+        say("Nothing to remove.")
+        return
+    _list(items)
+    freed = size(sum(item.size for item in items))
+    say(f"{freed} would be freed." if dry else f"{freed} freed.")
+
+
+def _list(items: Sequence[Pruned]) -> None:
+    made = table("Kind", "Frees", "What", right=("Frees",))
+    for item in items:
+        made.add_row(item.kind, size(item.size), cell(item.about))
+    show(made)
