@@ -128,9 +128,7 @@ def _judged(library: Library, found: Sequence[Candidate]) -> tuple[Found, ...]:
     for candidate in found:
         guess = _guess(refs, candidate)
         how, why = best_way(candidate.main.path, library.paths.models)
-        known = [
-            next((here[mark] for mark in _marks(part) if mark in here), None) for part in candidate.models
-        ]
+        known = [_known(here, part) for part in candidate.models]
         ref = known[0] if None not in known else None if guess is None else guess.ref
         marked = dataclasses.replace(candidate, catalog_ref=ref)
         rows.append(Found(marked, "new" if None in known else "here", how, why))

@@ -147,4 +147,4 @@ def parsed(raw: bytes) -> dict[str, Any] | None:
 
 def reason(error: OSError) -> str:
     """Why the system refused, in a few words."""
-    return (error.strerror or str(error)).lower()
+    return str(error) if isinstance(error, _UnfitError) else (error.strerror or str(error)).lower()
