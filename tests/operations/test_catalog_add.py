@@ -16,6 +16,7 @@ from appliance.catalog import FileSource, HfSource, UrlSource
 from appliance.errors import (
     ApplianceError,
     CatalogError,
+    Gated,
     GgufError,
     ModelMissing,
     NotOnHub,
@@ -127,6 +128,17 @@ class TestFromTheHub:
             with pytest.raises(kind):
                 await catalog.add(mine, source, env=env)
         assert not mine.paths.user_catalog.exists()
+
+    async def test_a_gated_one_names_the_page_and_lets_members_in(
+        self, mine: Library, hub: Hub, env: Env
+    ) -> None:
+        hub.add("o/shut-GGUF", gated="manual", members=frozenset({"hf_ann"})).commit({"s-Q4_0.gguf": Q4})
+        with pytest.raises(Gated) as caught:
+            await catalog.add(mine, "hf:o/shut-GGUF/s-Q4_0.gguf", env=env)
+        assert f"{hub.url}/o/shut-GGUF" in (caught.value.hint or "")
+        done = await catalog.add(mine, "hf:o/shut-GGUF/s-Q4_0.gguf", env=env | {"HF_TOKEN": "hf_ann"})
+        assert any("gated" in hint for hint in done["hints"])
+        assert "hf_ann" not in mine.paths.user_catalog.read_text() + str(done)
 
 
 class TestTwice:

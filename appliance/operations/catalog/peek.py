@@ -21,6 +21,17 @@ _MOST = 128 << 20
 _HEX = re.compile(r"[0-9a-f]{64}")
 
 
+class Refused(DownloadError):
+    """The server answered with a status instead of the file."""
+
+    def __init__(self, shown: str, http_status: int) -> None:
+        super().__init__(
+            f"{shown} answered with status {http_status}.",
+            hint="Check the address; what needs a login can't be added.",
+        )
+        self.http_status = http_status
+
+
 @dataclass(frozen=True, slots=True)
 class Peeked:
     """A look at a file on a server."""
@@ -54,10 +65,7 @@ def _peek(client: web.Client, url: str, token: str | None) -> Peeked:
     while True:
         answer = client.get(url, {"Range": f"bytes=0-{wanted - 1}"}, token=token)
         if answer.status not in (200, 206):
-            raise DownloadError(
-                f"{web.shown(url)} answered with status {answer.status}.",
-                hint="Check the address; a page that needs a login can't be added.",
-            )
+            raise Refused(web.shown(url), answer.status)
         size = _size(answer)
         have = _read(answer, wanted)
         whole = len(have) < wanted

@@ -11,11 +11,11 @@ from pydantic import ValidationError
 
 from appliance import hub, web
 from appliance.catalog import File, FileSource, HfSource, UrlSource
-from appliance.errors import NotOnHub, NotVerified, UsageError
+from appliance.errors import Gated, NotOnHub, NotVerified, UsageError
 from appliance.hub import HubName, Quant, Repo, RepoFile
 from appliance.operations.catalog import choosing
 from appliance.operations.catalog.candidate import Candidate, Wishes
-from appliance.operations.catalog.peek import peek
+from appliance.operations.catalog.peek import Peeked, Refused, peek
 from appliance.operations.describe import describe
 from appliance.store import threads
 from appliance.text import clean_line
@@ -45,8 +45,7 @@ async def on_hub(name: HubName, wishes: Wishes, env: Mapping[str, str]) -> Candi
     choosing.require_pinnable(quant, repo)
     first = quant.files[0]
     url = hub.file_url(hub.endpoint(env), repo.repo, repo.commit, first.path)
-    stop = threads.StopFlag()
-    looked = await threads.run(stop, peek, url, stop, env, await threads.run(None, hub.token, env))
+    looked = await _looked(url, repo, env)
     variant = choosing.variant_of("any", repo, quant.files)
     hints = [_projector_hint(file) for file in projectors[:1]]
     if repo.gated:
@@ -57,6 +56,22 @@ async def on_hub(name: HubName, wishes: Wishes, env: Mapping[str, str]) -> Candi
         description=describe(looked.header, first.path), stated_by=f"the Hub, at commit {repo.commit[:12]}",
         license=repo.license, params=float(repo.params) if repo.params else None, hints=tuple(hints),
     )  # fmt: skip
+
+
+async def _looked(url: str, repo: Repo, env: Mapping[str, str]) -> Peeked:
+    """The file's beginning. A gated repository describes itself to all, but hands out files to members."""
+    stop = threads.StopFlag()
+    token = await threads.run(None, hub.token, env)
+    try:
+        return await threads.run(stop, peek, url, stop, env, token)
+    except Refused as error:
+        if repo.gated and error.http_status in (401, 403):
+            raise Gated(
+                f"{repo.repo} is gated: its terms have to be accepted first.",
+                cause="The token's account has not been let in." if token else "No token is set.",
+                hint=f"Accept the terms at {repo.page}, then set HF_TOKEN to a token of that account.",
+            ) from error
+        raise
 
 
 def _projector_hint(file: RepoFile) -> str:

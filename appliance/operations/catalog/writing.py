@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import tomlkit
+from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import AoT, Array, InlineTable, Table
 
 from appliance import catalog
@@ -39,45 +40,46 @@ schema = 1
 
 def add_pin(paths: Paths, model_id: str, variant: Variant) -> Variant:
     """Add a variant to `pins.toml`. When another process pinned that quant meanwhile, its pin is returned."""
-    with _alone(paths), _saying(paths.pins):
-        text = catalog.read_text(paths.pins) or _NEW_PINS
-        before = catalog.parse_pins(text, str(paths.pins))
+    file = paths.pins
+    with _alone(paths), _saying(file):
+        text = catalog.read_text(file) or _NEW_PINS
+        before = catalog.parse_pins(text, str(file))
         for known in before.get(model_id, ()):
             if known.quant.casefold() == variant.quant.casefold():
                 return known
-        document = tomlkit.parse(text)
-        _append(_entry(document, model_id), variant, stated=True)
-        after = tomlkit.dumps(document)
         expected = before | {model_id: (*before.get(model_id, ()), variant)}
-        _write(paths.pins, after, catalog.parse_pins(after, str(paths.pins)) == expected)
+        after = _edited(
+            text,
+            lambda document: _append(_entry(document, model_id), variant, stated=True),
+            lambda new: catalog.parse_pins(new, str(file)) == expected,
+        )
+        _write(file, after)
         return variant
 
 
 def add_model(paths: Paths, model: Model) -> None:
     """Add a model of one variant to the user's models.toml. Raises UsageError when its id is there."""
 
-    def change(before: Mapping[str, Model], document: tomlkit.TOMLDocument) -> Model:
+    def meaning(before: Mapping[str, Model]) -> Model:
         if model.id in before:
             raise UsageError(f"{model.id} was added meanwhile.", hint="Look at it, then try again.")
-        _fill(_entry(document, model.id), model)
         return model
 
-    _edit(paths, model.id, change)
+    _extend(paths, model.id, meaning, lambda document: _fill(_entry(document, model.id), model))
 
 
 def add_variant(paths: Paths, model_id: str, variant: Variant) -> None:
     """Add a variant to a model of the user's models.toml. Raises UsageError when that quant is there."""
 
-    def change(before: Mapping[str, Model], document: tomlkit.TOMLDocument) -> Model:
+    def meaning(before: Mapping[str, Model]) -> Model:
         present = before[model_id].variants
         if variant.quant.casefold() in {other.quant.casefold() for other in present}:
             raise UsageError(
                 f"{model_id}:{variant.quant} was added meanwhile.", hint="Look at it, then try again."
             )
-        _append(_entry(document, model_id), variant)
         return before[model_id].model_copy(update={"variants": (*present, variant)})
 
-    _edit(paths, model_id, change)
+    _extend(paths, model_id, meaning, lambda document: _append(_entry(document, model_id), variant))
 
 
 def own_models(paths: Paths) -> Mapping[str, Model]:
@@ -86,19 +88,40 @@ def own_models(paths: Paths) -> Mapping[str, Model]:
     return {} if text is None else catalog.parse(text, str(paths.user_catalog), "user")
 
 
-_Change = Callable[[Mapping[str, Model], tomlkit.TOMLDocument], Model]
-
-
-def _edit(paths: Paths, model_id: str, change: _Change) -> None:
-    """Let `change` edit the user's models.toml; it returns what the model is to mean afterwards."""
+def _extend(
+    paths: Paths,
+    model_id: str,
+    meaning: Callable[[Mapping[str, Model]], Model],
+    edit: Callable[[tomlkit.TOMLDocument], None],
+) -> None:
+    """Let `edit` change the user's models.toml; `meaning` says what the model is to be afterwards."""
     file = paths.user_catalog
     with _alone(paths), _saying(file):
         text = catalog.read_text(file) or _NEW_MODELS
         before = catalog.parse(text, str(file), "user")
-        document = tomlkit.parse(text)
-        expected = before | {model_id: change(before, document)}
-        after = tomlkit.dumps(document)
-        _write(file, after, catalog.parse(after, str(file), "user") == expected)
+        expected = before | {model_id: meaning(before)}
+        after = _edited(text, edit, lambda new: catalog.parse(new, str(file), "user") == expected)
+        _write(file, after)
+
+
+def _edited(
+    text: str, edit: Callable[[tomlkit.TOMLDocument], None], as_meant: Callable[[str], bool]
+) -> str | None:
+    """The text after `edit`: in its place, else as further tables at the end; None when neither means it.
+
+    An unusual layout (dotted keys, tables in line) is beyond the editor; then the end of the file may do.
+    """
+    whole = text if text.endswith("\n") else text + "\n"
+    for start, kept in ((whole, ""), ("", whole + "\n")):
+        try:
+            document = tomlkit.parse(start)
+            edit(document)
+            after = kept + tomlkit.dumps(document)
+            if as_meant(after):
+                return after
+        except (TOMLKitError, CatalogError, ValueError, TypeError, KeyError, AttributeError):
+            continue
+    return None
 
 
 def _entry(document: tomlkit.TOMLDocument, model_id: str) -> Any:
@@ -114,6 +137,8 @@ def _entry(document: tomlkit.TOMLDocument, model_id: str) -> Any:
 def _fill(entry: Any, model: Model) -> None:
     for key in ("family", "name", "params", "context", "license", "license_note", "use", "notes"):
         value = getattr(model, key)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
         if value is not None:
             entry[key] = list(value) if isinstance(value, tuple) else value
     for variant in model.variants:
@@ -171,12 +196,12 @@ def _saying(file: Path) -> Iterator[None]:
         ) from error
 
 
-def _write(file: Path, text: str, as_meant: bool) -> None:
+def _write(file: Path, text: str | None) -> None:
     """Replace the file as a whole, keeping its mode; a link stays a link."""
-    if not as_meant:
+    if text is None:
         raise CatalogError(
             f"{file} is written in a way that can't be added to safely; nothing was changed.",
-            hint="Write the tables as in the shipped models.toml: [models.ID] and [[models.ID.variants]].",
+            hint="Write its tables as in the shipped models.toml: [models.ID] and [[models.ID.variants]].",
         )
     target = file.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
