@@ -21,9 +21,10 @@ from appliance.store.partlog import Line, PartLog
 from appliance.store.threads import StopFlag
 
 _READ = 1 << 20
-_UNLOGGED = 1 << 20
-"""Bytes of a chunk that may be here without a line in the log: what a kill may cost each connection."""
-_UNLOGGED_S = 0.25
+_UNLOGGED = 128 << 10
+"""Bytes of a chunk that may be here without a line in the log: what a kill may cost a slow connection. A fast
+one brings more at once, and has a line for each such piece."""
+_UNLOGGED_S = 0.1
 
 
 class Unwritable(DownloadError):

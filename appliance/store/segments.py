@@ -50,7 +50,7 @@ class Window:
         self._queue = list(gaps)
         self._running: list[Span] = []
         self._chunk = chunk
-        self.segment = segment
+        self._segment = segment
         self._ahead = max(ahead, segment)
 
     @property
@@ -60,11 +60,6 @@ class Window:
             start for start, _ in self._queue[:1]
         ]
         return min(starts, default=None)
-
-    @property
-    def waiting(self) -> int:
-        """Bytes that nobody brings yet."""
-        return sum(stop - start for start, stop in self._queue)
 
     @property
     def running(self) -> tuple[Span, ...]:
@@ -83,7 +78,7 @@ class Window:
             return None
         start, end = self._queue[0]
         floor = start // self._chunk * self._chunk
-        stop = min(end, floor + self.segment, (first + self._ahead) // self._chunk * self._chunk)
+        stop = min(end, floor + self._segment, (first + self._ahead) // self._chunk * self._chunk)
         if stop <= start:
             return None
         self._queue[0:1] = [(stop, end)] if stop < end else []

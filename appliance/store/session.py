@@ -42,6 +42,7 @@ class Session:
     def _made(self, gaps: tuple[tuple[int, int], ...]) -> Window:
         missing = sum(stop - start for start, stop in gaps)
         segment = segment_for(missing, self._terms.connections, self._chunk, self._terms.limits.segment)
+        self._pieces = -(-missing // segment)
         ahead = segment * self._terms.connections
         return Window(gaps, chunk=self._chunk, segment=segment, ahead=ahead)
 
@@ -57,8 +58,7 @@ class Session:
             while self._members:
                 if self._proven and not self._alone and not self.halt.is_set:
                     self._proven = False
-                    pieces = -(-self._window.waiting // self._window.segment)
-                    more = min(self._allowed - len(self._members), pieces)
+                    more = min(self._allowed, self._pieces) - len(self._members)
                     if more > 0:
                         return more
                 self.changed.wait()
