@@ -150,6 +150,18 @@ class Hub:
         ]
         return web.json_response(self._card(repo) | {"sha": commit, "siblings": siblings, "gguf": repo.gguf})
 
+    def describes(self, name: str, files: Files) -> Act:
+        """An act: describe a repository as if its commit held other files."""
+
+        async def act(_: web.Request) -> web.StreamResponse:
+            repo = self.repositories[name]
+            siblings = [{"rfilename": path} | self._described(raw) for path, raw in sorted(files.items())]
+            return web.json_response(
+                self._card(repo) | {"sha": repo.branches["main"], "siblings": siblings, "gguf": repo.gguf}
+            )
+
+        return act
+
     async def _search(self, request: web.Request) -> web.Response:
         words = request.query.get("search", "").lower().split()
         found = [

@@ -16,6 +16,7 @@ from appliance.catalog import FileSource, HfSource, UrlSource
 from appliance.errors import (
     ApplianceError,
     CatalogError,
+    DownloadError,
     Gated,
     GgufError,
     ModelMissing,
@@ -59,7 +60,7 @@ class TestFromTheHub:
         hub.add("big/one-GGUF").commit({"one-Q8_0.gguf": body(1, n_bytes=5 << 20)})
         await catalog.add(mine, "hf:big/one-GGUF/one-Q8_0.gguf", env=env)
         ranges = [r.headers["Range"] for r in hub.requests if "/resolve/" in r.path]
-        assert ranges == ["bytes=0-1048575"]
+        assert ranges == ["bytes=0-0", "bytes=0-262143"]
 
     async def test_a_revision_an_address_and_a_folder(self, mine: Library, hub: Hub, env: Env) -> None:
         old = hub.repositories[REPO].branches["main"]
@@ -102,6 +103,15 @@ class TestFromTheHub:
             await catalog.add(mine, source, size=7, env=env)
         assert not mine.paths.user_catalog.exists()
         await catalog.add(mine, source, sha256="sha256:" + sha256(Q4).upper(), size=len(Q4), env=env)
+
+    async def test_a_file_of_another_size_than_described_is_refused(
+        self, mine: Library, hub: Hub, env: Env
+    ) -> None:
+        repo = hub.repositories[REPO]
+        described = repo.commits[repo.branches["main"]]
+        hub.acts = [hub.describes(REPO, {**described, "Tiny-1B-Q4_K_M.gguf": Q4 + b"more"})]
+        with pytest.raises(NotVerified, match="another size"):
+            await catalog.add(mine, f"hf:{REPO}/Tiny-1B-Q4_K_M.gguf", env=env)
 
     async def test_without_a_hash_of_the_hub_the_users_counts(
         self, mine: Library, hub: Hub, env: Env
@@ -337,7 +347,7 @@ class TestFromAnAddress:
     async def test_what_can_not_be_read_is_told(self, mine: Library, env: Env, site: str) -> None:
         for path, kind, said in (
             ("gone/m-Q4_0.gguf", ApplianceError, "404"),
-            ("html/m-Q4_0.gguf", GgufError, "GGUF"),
+            ("html/m-Q4_0.gguf", DownloadError, "web page"),
             ("r/m-Q4_0-00001-of-00002.gguf", UsageError, "split set"),
         ):
             with pytest.raises(kind, match=said):

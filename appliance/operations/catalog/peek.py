@@ -11,13 +11,10 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from appliance import web
-from appliance.errors import DownloadError, GgufError
-from appliance.gguf import Header, read_header_bytes
-from appliance.store import threads
+from appliance.errors import DownloadError
+from appliance.gguf import Header, read_header
 
-_FIRST = 1 << 20
-_MOST = 128 << 20
-"""Bytes: the longest header that is asked for."""
+_PATIENCE = web.Patience(connect_s=15.0, silence_s=15.0)
 _HEX = re.compile(r"[0-9a-f]{64}")
 
 
@@ -44,47 +41,24 @@ class Peeked:
     """The header of the answer that stated it."""
 
 
-def peek(
-    url: str, stop: threads.StopFlag, env: Mapping[str, str] | None = None, token: str | None = None
-) -> Peeked:
-    """Read the GGUF header at `url`. Blocks. Raises GgufError, or DownloadError for the way there."""
-    with web.Client(env=env) as client, stop.calling(client.abort):
+def peek(url: str, env: Mapping[str, str] | None = None, token: str | None = None) -> Peeked:
+    """What the server states, and the GGUF header. Blocks, for about a minute at most, and changes nothing.
+
+    Raises GgufError, Refused, or DownloadError for the way there.
+    """
+    with web.Client(_PATIENCE, env) as client:
         try:
-            return _peek(client, url, token)
+            answer = client.get(url, {"Range": "bytes=0-0"}, token=token)
         except web.Broken as error:
-            stop.check()
             raise DownloadError(
                 f"{web.shown(url)} can't be read.",
-                cause=f"{error}.",
+                cause=f"{error.why[:1].upper()}{error.why[1:]}.",
                 hint="Check the address and the network.",
             ) from error
-
-
-def _peek(client: web.Client, url: str, token: str | None) -> Peeked:
-    have, wanted = b"", _FIRST
-    while True:
-        answer = client.get(url, {"Range": f"bytes=0-{wanted - 1}"}, token=token)
         if answer.status not in (200, 206):
             raise Refused(web.shown(url), answer.status)
-        size = _size(answer)
-        have = _read(answer, wanted)
-        whole = len(have) < wanted
-        try:
-            header = read_header_bytes(have, len(have) if whole and size is None else size)
-        except GgufError:
-            if whole or wanted >= _MOST or have[:4] != b"GGUF":
-                raise
-            wanted *= 8
-            continue
-        stated, by = _stated_hash(answer, url)
-        return Peeked(header, size, stated, by)
-
-
-def _read(answer: web.Answer, wanted: int) -> bytes:
-    body = bytearray()
-    while len(body) < wanted and (piece := answer.read1(wanted - len(body))):
-        body += piece
-    return bytes(body)
+        size, (sha256, by) = _size(answer), _stated_hash(answer, url)
+    return Peeked(read_header(url, token=token), size, sha256, by)
 
 
 def _size(answer: web.Answer) -> int | None:

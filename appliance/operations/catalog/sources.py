@@ -46,6 +46,12 @@ async def on_hub(name: HubName, wishes: Wishes, env: Mapping[str, str]) -> Candi
     first = quant.files[0]
     url = hub.file_url(hub.endpoint(env), repo.repo, repo.commit, first.path)
     looked = await _looked(url, repo, env)
+    if looked.size not in (None, first.size):
+        raise NotVerified(
+            f"{clean_line(first.path, 120)} has another size than the Hub states; nothing was added.",
+            cause=f"Stated are {first.size} bytes, and the file has {looked.size}.",
+            hint="Try again later, or another mirror.",
+        )
     variant = choosing.variant_of("any", repo, quant.files)
     hints = [_projector_hint(file) for file in projectors[:1]]
     if repo.gated:
@@ -60,10 +66,9 @@ async def on_hub(name: HubName, wishes: Wishes, env: Mapping[str, str]) -> Candi
 
 async def _looked(url: str, repo: Repo, env: Mapping[str, str]) -> Peeked:
     """The file's beginning. A gated repository describes itself to all, but hands out files to members."""
-    stop = threads.StopFlag()
     token = await threads.run(None, hub.token, env)
     try:
-        return await threads.run(stop, peek, url, stop, env, token)
+        return await hub.aside(peek, url, env, token)
     except Refused as error:
         if repo.gated and error.http_status in (401, 403):
             raise Gated(
@@ -94,8 +99,7 @@ async def at_url(url: str, wishes: Wishes, env: Mapping[str, str]) -> Candidate:
             f"{clean_line(name, 120)} is one part of a split set.",
             hint="Write the entry by hand: `url` ends in /, and `files` lists all parts with their hashes.",
         )
-    stop = threads.StopFlag()
-    looked = await threads.run(stop, peek, url, stop, env)
+    looked = await hub.aside(peek, url, env)
     sha256, size = wishes.sha256 or looked.sha256, wishes.size or looked.size
     if sha256 is None or size is None:
         missing = " and ".join(word for word, value in (("SHA-256", sha256), ("size", size)) if value is None)
