@@ -1,17 +1,19 @@
 """Engines: child processes that speak the OpenAI API. See README.md.
 
-The whole interface of this room is what is exported here.
+The whole interface of this room is what is exported here. What needs an HTTP client loads when it is first
+used: a look at the machine does without.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from appliance.engines.choice import choose
 from appliance.engines.discovery import discover
-from appliance.engines.loading import Limits
 from appliance.engines.logs import LogRing
 from appliance.engines.measure import measure
 from appliance.engines.pidfile import end_orphans
-from appliance.engines.supervisor import Engine
 from appliance.engines.values import (
     Build,
     Choice,
@@ -22,7 +24,13 @@ from appliance.engines.values import (
     Launch,
     LogLine,
 )
-from appliance.engines.wire import session
+
+if TYPE_CHECKING:
+    from appliance.engines.loading import Limits
+    from appliance.engines.supervisor import Engine
+    from appliance.engines.wire import session
+
+_LATER = {"Engine": "supervisor", "Limits": "loading", "session": "wire"}
 
 __all__ = [
     "Build",
@@ -42,3 +50,9 @@ __all__ = [
     "measure",
     "session",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(name)
+    return getattr(import_module(f"appliance.engines.{_LATER[name]}"), name)

@@ -2,35 +2,148 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
-from appliance.cli.output import cell, daemon_or_none, emit, json_option, library, show, table
+from appliance.cli.output import cell, daemon_or_none, emit, find_paths, json_option, remark, run, show, table
 from appliance.units import size
+
+Row = Mapping[str, Any]
+_COLUMNS = ("Model", "Size", "Fits", "State", "Use", "License", "Last used", "Pin", "Disk")
+_DROPPED_FIRST = ("Disk", "Pin", "Last used", "Use", "License")
+"""What a narrow terminal does without, in this order."""
+_RIGHT = ("Size", "Disk")
+_GAP = 2
+_WIDE = 200
+"""Characters where the output is no terminal."""
 
 
 @click.command("list")
 @click.option("--here", is_flag=True, help="Only those on this disk.")
+@click.option("--fits", is_flag=True, help="Only those that fit this machine.")
+@click.option("--family", metavar="NAME", help="Only one family, like qwen3.")
+@click.option("--use", metavar="USE", help="Only for one use: chat code reasoning vision embedding rerank.")
 @json_option
-def list_models(here: bool, as_json: bool) -> None:
-    """What the catalog lists and what is here."""
+def list_models(here: bool, fits: bool, family: str | None, use: str | None, as_json: bool) -> None:
+    """What the catalog lists and what is here.
+
+    Fits: gpu, partly (some layers there), cpu or no; ~ is an estimate from the size of what is not here.
+
+    With --json: {"models": [ROW, ...]}; a row has ref, id, quant, family, name, size (bytes), params,
+    context, license, license_note, use, source, pin (catalog, user, hub), state (here, downloading, partial,
+    damaged, absent), loaded, referenced, path, disk and arrived (bytes), used_at (Unix time), fits ({"where":
+    gpu, partly, cpu, no or null, "text", "estimated"}). Unknown is null.
+    """
     client = daemon_or_none()
-    rows: list[dict[str, Any]] = client.call("GET", "/api/models")["models"] if client else library().rows()
-    if here:
-        rows = [row for row in rows if row["state"] != "absent"]
+    rows: Sequence[Row] = client.call("GET", "/api/models")["models"] if client else run(_rows_here())
+    rows = [row for row in rows if _wanted(row, here, fits, family, use)]
     if as_json:
         emit({"models": rows})
         return
-    made = table("Model", "Size", "Use", "State", "License", right=("Size",))
-    for row in rows:
-        state = "loaded" if row["loaded"] else row["state"]
-        limited = " (limited)" if row["license_note"] else ""
-        made.add_row(
-            cell(row["ref"]),
-            size(row["size"]),
-            " ".join(row["use"]),
-            cell(state),
-            cell(row["license"]) + limited,
-        )
+    if not rows:
+        remark("No model is like that. Without options, `appliance models list` shows all.")
+        return
+    _show(rows)
+
+
+async def _rows_here() -> list[dict[str, Any]]:
+    """Look at the machine, in child processes, while the catalog is read."""
+    from appliance import settings
+    from appliance.operations.survey import survey
+
+    paths = find_paths().make()
+    loaded = settings.load(paths.config_file)
+    looking = asyncio.create_task(survey(loaded))
+    await asyncio.sleep(0)  # the children start now
+
+    def opened() -> Any:
+        from appliance.operations.models import Library
+
+        return Library.open(paths, loaded)
+
+    library = await asyncio.to_thread(opened)
+    from appliance.operations.rows import rows
+
+    return await asyncio.to_thread(rows, library, looked=await looking)
+
+
+def _wanted(row: Row, here: bool, fits: bool, family: str | None, use: str | None) -> bool:
+    return (
+        (not here or row["state"] in ("here", "downloading"))
+        and (not fits or (row.get("fits") or {}).get("where") in ("gpu", "partly", "cpu"))
+        and (family is None or row["family"] == family.lower())
+        and (use is None or use.lower() in row["use"])
+    )
+
+
+def _show(rows: Sequence[Row]) -> None:
+    now = time.time()
+    lines = [_cells(row, now) for row in rows]
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDE
+    dropped = _too_wide(lines, width)
+    kept = [name for name in _COLUMNS if name not in dropped]
+    made = table(*kept, right=_RIGHT)
+    for row, line in zip(rows, lines, strict=True):
+        limited = " !" if row["license_note"] and "License" in dropped else ""
+        made.add_row(line["Model"] + limited, *(line[name] for name in kept[1:]))
     show(made)
+    if dropped:
+        marked = " ! is a limited licence." if "License" in dropped else ""
+        remark(f"Not shown at this width: {', '.join(dropped)}.{marked} --json has all.")
+
+
+def _too_wide(lines: Sequence[Mapping[str, str]], width: int) -> list[str]:
+    """The columns to leave out so that the others stand on one line each."""
+    widths = {name: max(len(name), *(len(line[name]) for line in lines)) for name in _COLUMNS}
+    dropped: list[str] = []
+    for name in _DROPPED_FIRST:
+        if sum(widths.values()) + _GAP * (len(widths) - 1) <= width:
+            break
+        del widths[name]
+        dropped.append(name)
+    return dropped
+
+
+def _cells(row: Row, now: float) -> dict[str, str]:
+    limited = " (limited)" if row["license_note"] else ""
+    return {
+        "Model": cell(row["ref"]),
+        "Size": size(row["size"]),
+        "Fits": _fit(row),
+        "State": _state(row),
+        "Use": " ".join(row["use"]),
+        "License": cell(row["license"]) + limited,
+        "Last used": _age(row.get("used_at"), now),
+        "Pin": cell(row.get("pin")),
+        "Disk": size(row.get("disk")) if row.get("disk") else "",
+    }
+
+
+def _fit(row: Row) -> str:
+    fits = row.get("fits") or {}
+    where = fits.get("where")
+    return "n/a" if where is None else f"~{where}" if fits.get("estimated") else str(where)
+
+
+def _state(row: Row) -> str:
+    if row["loaded"]:
+        return "loaded"
+    if row["state"] == "here" and row.get("referenced"):
+        return "reference"
+    arrived = row.get("arrived")
+    if row["state"] in ("partial", "downloading") and arrived and row["size"]:
+        return f"{row['state']} {min(99, arrived * 100 // row['size'])} %"
+    return cell(row["state"])
+
+
+def _age(used_at: float | None, now: float) -> str:
+    if used_at is None:
+        return ""
+    hours = max(0, int(now - used_at)) // 3600
+    return f"{hours // 24} d ago" if hours >= 48 else f"{hours} h ago" if hours else "just now"

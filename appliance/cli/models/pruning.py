@@ -50,8 +50,8 @@ def prune(
     named in the settings stays, and so do files of yours that are used by reference. Stale locks and empty
     folders go in any case.
 
-    With --json: {"dry_run", "items": [{"kind", "path", "size", "about"}], "freed", "by_kind"}, sizes in bytes.
-    `kind` is partial, quarantined, unused, lock or empty.
+    With --json: {"dry_run", "items": [{"kind", "path", "size", "about"}], "freed", "by_kind"}, sizes in
+    bytes. `kind` is partial, quarantined, unused, lock or empty.
     """
     client, shelf = daemon_or_none(), library()
     keep = _keep(client, shelf)
