@@ -58,8 +58,9 @@ def prune(
             gone.append(Pruned(item.kind, item.path, size, item.about))
 
     for path in _stale_locks(where):
+        size = tally.freed(path)
         if dry_run or _dropped(path):
-            gone.append(Pruned("lock", path, 0, f"of {path.stem.replace('~', ':')}, its process is gone"))
+            gone.append(Pruned("lock", path, size, f"of {path.stem.replace('~', ':')}, its process is gone"))
     take(_Item("empty", path, (path,), "nothing is in it") for path in _empty(where))
     for folder in where.folders():
         ref = ref_of(folder)
@@ -68,7 +69,7 @@ def prune(
                 continue
             unused = _unused(folder, unused_s) if unused_s is not None and ref not in keep else None
             take([unused] if unused else _partials(folder) if partials else [])
-            if not dry_run and _is_bare(folder):
+            if not dry_run and (not folder.exists() or _is_bare(folder)):
                 removal.delete(folder)
                 removal.drop_empty(folder.parent)
     if quarantine:
