@@ -20,8 +20,9 @@ from appliance.store.patience import Terms, log
 from appliance.store.refetch import Refetch
 
 _EACH = 4
-"""So many replaced chunks are each followed by a check of the whole. After more, at each power of two: where
-a place has altogether other bytes, the checks would take the square of its size."""
+_RUNS = 16
+"""So many replaced chunks, and so many runs of them, are each followed by a check of the whole. After more only
+each power of two: where a place has altogether other bytes, the checks would take the square of its size."""
 
 
 class Repair:
@@ -59,19 +60,19 @@ class Repair:
         return self._digest()
 
     def _from_network(self, digest: str) -> str:
-        replaced, checked = 0, 0
+        replaced = checked = runs = 0
         for index, data in self._chunks():
             self._say("looking for what came wrong")
             self._moved(self._part.map.stop(index))
-            if xxhash.xxh3_64(data).hexdigest() == self._part.map.digests[index]:
-                continue
-            log.warning("%s: chunk %d came wrong", self._part.file.base_name, index)
-            self._part.replace(index, data)
-            replaced += 1
-            if replaced <= _EACH or replaced & (replaced - 1) == 0:
-                checked, digest = replaced, self._digest()
+            same = xxhash.xxh3_64(data).hexdigest() == self._part.map.digests[index]
+            if not same:
+                log.warning("%s: chunk %d came wrong", self._part.file.base_name, index)
+                self._part.replace(index, data)
+                replaced += 1
+            if replaced > checked and _due(replaced, runs if same else None):
+                runs, checked, digest = runs + same, replaced, self._digest()
                 if digest == self._wanted:
-                    break
+                    return digest
         return digest if checked == replaced else self._digest()
 
     def _digest(self) -> str:
@@ -100,3 +101,10 @@ class Repair:
             else:
                 return
         raise transfer.all_failed(self._part.file.base_name, said)
+
+
+def _due(replaced: int, runs: int | None) -> bool:
+    """Check the whole now? `runs` is how many runs of wrong chunks were checked, at the end of one."""
+    if runs is not None:
+        return runs < _RUNS
+    return replaced <= _EACH or replaced & (replaced - 1) == 0

@@ -77,10 +77,9 @@ class Window:
         if not self._queue or first is None:
             return None
         start, end = self._queue[0]
-        floor = start // self._chunk * self._chunk
-        stop = min(end, floor + self._segment, (first + self._ahead) // self._chunk * self._chunk)
-        if stop <= start:
-            return None
+        stop = min(end, start // self._chunk * self._chunk + self._segment)
+        if stop > first + self._ahead and start > first:
+            return None  # no smaller one either: the file would be asked for in crumbs
         self._queue[0:1] = [(stop, end)] if stop < end else []
         return Span(start, start, stop, now)
 

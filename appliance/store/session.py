@@ -43,7 +43,7 @@ class Session:
         missing = sum(stop - start for start, stop in gaps)
         segment = segment_for(missing, self._terms.connections, self._chunk, self._terms.limits.segment)
         self._pieces = -(-missing // segment)
-        ahead = segment * self._terms.connections
+        ahead = 2 * segment * self._terms.connections  # a connection that is ahead seldom has to wait
         return Window(gaps, chunk=self._chunk, segment=segment, ahead=ahead)
 
     # -- who is here

@@ -1,4 +1,4 @@
-"""A web server that misbehaves on demand. Each request plays the next act; without one it behaves well."""
+"""A web server that misbehaves on demand. Each request plays the next act, without one the usual."""
 
 from __future__ import annotations
 
@@ -20,12 +20,19 @@ class Host:
     body: bytes
     etag: str | None = ETAG
     acts: list[Act] = field(default_factory=list)
+    """What the next requests get, in order."""
+    usual: Act | None = None
+    """What all further ones get; None = what they ask for."""
+    flips: dict[int, int] = field(default_factory=dict)
+    """Byte -> how often it is still sent with a flipped bit."""
     requests: list[web.Request] = field(default_factory=list)
+    active: int = 0
+    """Requests that are being answered now."""
+    most: int = 0
+    """How many were at once."""
     sent: int = 0
     """Body bytes handed to the network."""
     url: str = ""
-    bodies: dict[str, bytes] = field(default_factory=dict)
-    """Further bodies, by the last part of their path."""
 
     async def start(self) -> web.AppRunner:
         app = web.Application()
@@ -44,17 +51,30 @@ class Host:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(request)
-        act = self.acts.pop(0) if self.acts else honest
-        return await act(self, request)
+        act = self.acts.pop(0) if self.acts else self.usual or honest
+        self.active += 1
+        self.most = max(self.most, self.active)
+        try:
+            return await act(self, request)
+        finally:
+            self.active -= 1
+
+    def piece(self, body: bytes, start: int, stop: int) -> bytes:
+        """What is sent of `body`."""
+        found = bytearray(body[start:stop])
+        for at in [at for at, left in self.flips.items() if left > 0 and start <= at < stop]:
+            self.flips[at] -= 1
+            found[at - start] ^= 1
+        return bytes(found)
 
 
-def _wanted(request: web.Request, host: Host, size: int) -> tuple[int, int] | None:
+def wanted(request: web.Request, host: Host, size: int) -> tuple[int, int] | None:
     """The first byte that is wanted and the byte after the last; None = the whole body."""
-    wanted = request.headers.get("Range", "")
+    asked = request.headers.get("Range", "")
     condition = request.headers.get("If-Range")
-    if not wanted or (condition is not None and condition != host.etag):
+    if not asked or (condition is not None and condition != host.etag):
         return None
-    first, _, last = wanted.removeprefix("bytes=").partition("-")
+    first, _, last = asked.removeprefix("bytes=").partition("-")
     return int(first), min(size, int(last) + 1) if last else size
 
 
@@ -69,21 +89,31 @@ async def send(
     pause_s: float = 0.0,
     content_range: str | None = None,
     whole: bool = False,
+    sized: bool = True,
+    at_most: int | None = None,
 ) -> web.StreamResponse:
-    """The wanted range of `body`. `stop_at` cuts the connection there, or waits for `hold` there."""
-    wanted = None if whole else _wanted(request, host, len(body))
-    start, stop = wanted or (0, len(body))
-    headers = {"Content-Length": str(stop - start), "Accept-Ranges": "bytes"}
+    """The wanted range of `body`. `stop_at` cuts the connection there, or waits for `hold` there.
+
+    `at_most` shortens the range, `sized=False` leaves its length out.
+    """
+    asked = None if whole else wanted(request, host, len(body))
+    start, stop = asked or (0, len(body))
+    if at_most is not None:
+        stop = min(stop, start + at_most)
+    headers = {"Content-Length": str(stop - start)} if sized else {"Connection": "close"}
     if host.etag:
         headers["ETag"] = host.etag
-    if wanted or content_range:
+    if asked or content_range:
         headers["Content-Range"] = content_range or f"bytes {start}-{stop - 1}/{len(body)}"
-    response = web.StreamResponse(status=206 if wanted or content_range else 200, headers=headers)
+    response = web.StreamResponse(status=206 if asked or content_range else 200, headers=headers)
     await response.prepare(request)
     at = start
     while at < stop:
         end = min(at + pieces, stop if stop_at is None or at >= stop_at else stop_at)
-        await response.write(body[at:end])
+        try:
+            await response.write(host.piece(body, at, end))
+        except ConnectionError:
+            return response  # the client has what it wants, or is gone
         host.sent += end - at
         at = end
         if pause_s:
@@ -99,7 +129,7 @@ async def send(
 
 async def honest(host: Host, request: web.Request) -> web.StreamResponse:
     """Ranges as they should be."""
-    return await send(host, request, host.bodies.get(request.path.rpartition("/")[2], host.body))
+    return await send(host, request, host.body)
 
 
 def cut(at: int) -> Act:
@@ -107,19 +137,47 @@ def cut(at: int) -> Act:
     return lambda host, request: send(host, request, host.body, stop_at=at)
 
 
+def drop(after: int) -> Act:
+    """The connection drops when so many bytes of the answer are sent."""
+
+    async def act(host: Host, request: web.Request) -> web.StreamResponse:
+        if after == 0 and request.transport is not None:
+            request.transport.close()
+        start, _ = wanted(request, host, len(host.body)) or (0, 0)
+        return await send(host, request, host.body, stop_at=start + after)
+
+    return act
+
+
 def held(at: int, hold: asyncio.Event) -> Act:
     """Waits at byte `at` until the event is set."""
     return lambda host, request: send(host, request, host.body, stop_at=at, hold=hold)
 
 
-def throttled(pause_s: float) -> Act:
-    """64 KiB, then a pause."""
-    return lambda host, request: send(host, request, host.body, pause_s=pause_s)
+def throttled(pause_s: float, pieces: int = 64 << 10) -> Act:
+    """A piece, then a pause."""
+    return lambda host, request: send(host, request, host.body, pause_s=pause_s, pieces=pieces)
+
+
+def capped(n_bytes: int) -> Act:
+    """206 with less than was asked for."""
+    return lambda host, request: send(host, request, host.body, at_most=n_bytes)
 
 
 async def whole(host: Host, request: web.Request) -> web.StreamResponse:
     """200 and the whole body, also when a range was asked for."""
     return await send(host, request, host.body, whole=True)
+
+
+async def truncated(host: Host, request: web.Request) -> web.StreamResponse:
+    """The whole body without its length, ended early as if it were complete."""
+    return await send(host, request, host.body, whole=True, sized=False, at_most=len(host.body) // 2)
+
+
+async def silent(host: Host, request: web.Request) -> web.StreamResponse:
+    """Accepts the request and says nothing, until the server is stopped."""
+    await asyncio.Event().wait()
+    return web.Response()
 
 
 def wrong_range(content_range: str) -> Act:
@@ -157,6 +215,15 @@ def status(code: int, **headers: str) -> Act:
     return act
 
 
+def crowded(limit: int, refusal: Act, usual: Act = honest) -> Act:
+    """`usual`, but `refusal` for a request beyond `limit` at once."""
+
+    async def act(host: Host, request: web.Request) -> web.StreamResponse:
+        return await (refusal if host.active > limit else usual)(host, request)
+
+    return act
+
+
 def says(text: bytes, content_type: str = "application/octet-stream") -> Act:
     """200 with another body."""
 
@@ -183,3 +250,13 @@ async def compressed(host: Host, request: web.Request) -> web.StreamResponse:
 def redirect(to: str, **headers: str) -> Act:
     """302 to another address."""
     return status(302, Location=to, **headers)
+
+
+def change(body: bytes, etag: str | None) -> Act:
+    """The file is replaced, and this request and all later ones get the new one."""
+
+    async def act(host: Host, request: web.Request) -> web.StreamResponse:
+        host.body, host.etag = body, etag
+        return await honest(host, request)
+
+    return act
