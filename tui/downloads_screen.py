@@ -127,9 +127,8 @@ def _toggle_word(row: DownloadRow) -> str:
     """What `p` does; nothing to one that is done."""
     if row.phase == "done":
         return ""
-    if row.phase in ("failed", "cancelled"):
-        return "Try again"
-    return "Resume" if row.paused or row.phase == "paused" else "Pause"
+    words = {"failed": "Try again", "cancelled": "Start", "paused": "Resume"}
+    return words.get(row.phase, "Pause")
 
 
 def _cancel_word(row: DownloadRow) -> str:

@@ -1,11 +1,11 @@
-"""A progress bar on stderr, or a line now and then where stderr is no terminal."""
+"""Progress of a transfer on stderr: two lines that move, or a line now and then where it is no terminal."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from appliance.text import clean_line
 from appliance.units import duration, size
@@ -16,72 +16,64 @@ if TYPE_CHECKING:
 
 LINE_EVERY_S = 5.0
 LOOK_S = 0.2
+BAR_COLUMNS = 24
+_LEAST_BAR = 8
 
 
 class Bar:
-    """One bar for the transfer of one model: bytes, rate, time left, and the phase in words."""
+    """The transfer of one model: bytes, rate, time left, and the phase in words."""
 
     def __init__(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
+        from rich.live import Live
 
         self._console = Console(stderr=True, markup=False, highlight=False)
-        self._bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            TextColumn("{task.fields[figures]}", markup=False),
-            console=self._console,
-            transient=False,
-        )
-        self._task: Any = None
+        self._live = Live(console=self._console, auto_refresh=False, transient=False)
         self._last_line = 0.0
         self._last_phase = ""
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
-            self._bar.start()
+            self._live.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bar.stop()
+        self._live.stop()
 
     def update(self, progress: Progress) -> None:
         """Show where a transfer in this process stands."""
         p = progress
-        self._show(
-            p.ref,
-            p.phase,
-            p.done,
-            p.total,
-            figures(p.phase, p.done, p.total, p.rate, p.eta_s, p.resumable, p.message),
-        )
+        said = figures(p.phase, p.done, p.total, p.rate, p.eta_s, p.resumable, p.message)
+        self._show(p.ref, p.phase, p.done, p.total, said)
 
     def row(self, row: DownloadRow) -> None:
         """Show where a transfer of the daemon stands."""
         said = figures(row.phase, row.done, row.total, row.rate, row.eta_s, row.resumable, row.message)
         if row.limit is not None and row.phase == "downloading":
-            said += f" · at most {size(row.limit)}/s"
+            said = (*said, f"at most {size(row.limit)}/s")
         self._show(row.ref, row.phase, row.done, row.total, said)
 
-    def _show(self, ref: str, phase: str, done: int | None, total: int | None, said: str) -> None:
-        text = f"{clean_line(phase, 20)} {clean_line(ref, 60)}"
+    def _show(self, ref: str, phase: str, done: int | None, total: int | None, said: tuple[str, ...]) -> None:
+        title = f"{clean_line(phase, 20)} {clean_line(ref, 120)}"
         if self._console.is_terminal:
-            self._paint(text, done, total, said)
+            self._paint(title, done, total, said)
         elif phase != self._last_phase or time.monotonic() - self._last_line > LINE_EVERY_S:
-            self._console.print(f"{text}: {said}", soft_wrap=True)
+            self._console.print(f"{title}: {' · '.join(said)}", soft_wrap=True)
             self._last_line = time.monotonic()
         self._last_phase = phase
 
-    def _paint(self, text: str, done: int | None, total: int | None, figures: str) -> None:
-        if self._task is None:
-            self._task = self._bar.add_task(text, total=total, figures=figures)
-        self._bar.update(self._task, description=text, total=total, completed=done or 0, figures=figures)
+    def _paint(self, title: str, done: int | None, total: int | None, said: tuple[str, ...]) -> None:
+        from rich.text import Text
+
+        text = Text(f"{title}\n{meter_line(done, total, said, self._console.width - 1)}")
+        text.no_wrap, text.overflow = True, "ellipsis"
+        self._live.update(text, refresh=True)
 
 
 class DownloadBar(Bar):
-    """The same bar for a transfer that the daemon carries out."""
+    """The same for a transfer that the daemon carries out."""
 
     async def follow(self, client: Client, key: str) -> DownloadRow:
         """Look until the transfer has ended well. Raises what it ended with.
@@ -108,8 +100,8 @@ def figures(
     eta_s: float | None,
     resumable: bool | None,
     message: str | None,
-) -> str:
-    """What stands beside the bar: bytes, speed, time left, and what else a person should know."""
+) -> tuple[str, ...]:
+    """Bytes, speed, time left, and what else a person should know; the most important first."""
     parts = [size(done) if total is None else f"{size(done)} of {size(total)}"]
     if rate:
         parts.append(f"{size(int(rate))}/s")
@@ -119,4 +111,18 @@ def figures(
         parts.append(clean_line(message, 80))
     elif resumable is False and phase in ("downloading", "extracting"):
         parts.append("starts over after a stop")
-    return " · ".join(parts)
+    return tuple(parts)
+
+
+def meter_line(done: int | None, total: int | None, said: tuple[str, ...], width: int) -> str:
+    """The bar and as many figures as fit into `width`; the bar gives way first."""
+    words = "  " + " · ".join(said)
+    if not total or done is None:
+        return words
+    share = min(1.0, max(0.0, done / total))
+    percent = f" {share * 100:3.0f} %"
+    room = min(BAR_COLUMNS, width - len(words) - len(percent))
+    if room < _LEAST_BAR:
+        return percent + words
+    full = round(share * room)
+    return "━" * full + "╌" * (room - full) + percent + words

@@ -203,6 +203,7 @@ def test_choosing_stops_at_both_ends() -> None:
         ({"phase": "a word of tomorrow"}, "a word of tomorrow"),
         ({"phase": ""}, "mistral"),
         ({"total": None}, "5.7/n/a GiB"),
+        ({"done": 60 << 20, "total": 96 << 20}, "60.0/96.0 MiB"),
         ({"done": None}, "downloading"),
         ({"message": "the process 4711 is fetching it"}, "the process 4711 is fetching it"),
         ({"resumable": False}, "starts over after a stop"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from appliance.client import DownloadRow
-from appliance.units import duration, size
+from appliance.units import GIB, MIB, duration, size
 from tui import glyphs
 from tui.frame import PanelView
 from tui.graphs import bar
@@ -16,9 +16,17 @@ MOVING = ("downloading", "extracting", "verifying", "repairing")
 
 
 def downloads_panel(view: View, width: int) -> PanelView:
-    """One line per transfer; a cancelled one is no longer of interest here."""
+    """One line per transfer, those that move first; a cancelled one is no longer of interest here."""
     rows = [row for row in (view.snapshot.downloads if view.snapshot else ()) if row.phase != "cancelled"]
+    rows.sort(key=_rank)
     return PanelView("Downloads", tuple(_row(row, width) for row in rows), counts(rows))
+
+
+_LAST = ("waiting", "paused", "failed", "done")
+
+
+def _rank(row: DownloadRow) -> int:
+    return _LAST.index(row.phase) + 1 if row.phase in _LAST else 0
 
 
 def counts(rows: list[DownloadRow]) -> Line:
@@ -77,7 +85,10 @@ def meter(row: DownloadRow, width: int) -> str:
 
 
 def amount(row: DownloadRow) -> str:
-    """How much of it is here."""
+    """How much of it is here, in the unit that fits the whole."""
+    if row.total is not None and row.total < GIB:
+        here = "n/a" if row.done is None else f"{row.done / MIB:.1f}"
+        return f"{here}/{row.total / MIB:.1f} MiB"
     return f"{gib(row.done)}/{gib(row.total)} GiB"
 
 

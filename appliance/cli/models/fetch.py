@@ -10,6 +10,7 @@ from appliance.cli.licence import accept_option, allowed, with_licence
 from appliance.cli.output import daemon_or_none, emit, json_option, library, remark, run, say
 from appliance.cli.progress import Bar, DownloadBar
 from appliance.client import Client, StartRow
+from appliance.client.following import find
 from appliance.errors import ApplianceError
 from appliance.units import parse_size, size
 
@@ -104,6 +105,8 @@ def _let_go(client: Client, started: StartRow) -> None:
         elif started.how == "resumed":
             client.pause_download(started.id)
             remark("It is paused again, as it was before this command.")
+        elif find(client, started.id).paused:
+            remark("It stays paused in the daemon; the same command resumes it.")
         else:
             client.cancel_download(started.id)
             remark("Stopped. What has arrived is kept; the same command goes on.")
