@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -83,10 +82,11 @@ def _wanted(row: Row, here: bool, fits: bool, family: str | None, use: str | Non
 
 
 def _show(rows: Sequence[Row]) -> None:
+    from rich.console import Console
+
     now = time.time()
     lines = [_cells(row, now) for row in rows]
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDE
-    dropped = _too_wide(lines, width)
+    dropped = _too_wide(lines, Console().width if sys.stdout.isatty() else _WIDE)
     kept = [name for name in _COLUMNS if name not in dropped]
     made = table(*kept, right=_RIGHT)
     for row, line in zip(rows, lines, strict=True):
