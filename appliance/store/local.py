@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 from appliance.catalog import File, FileSource
 from appliance.errors import DownloadError, ModelMissing, NotVerified
-from appliance.store import firstbytes
+from appliance.store import chunks, firstbytes, layout
 from appliance.store.partfile import PartFile
+from appliance.store.prove import prove_file
 from appliance.store.threads import StopFlag
 
 _CHUNK = 4 << 20
@@ -28,51 +28,44 @@ def find(source: FileSource, file: File) -> Path:
 
 def digest(path: Path, stop: StopFlag, moved: Callable[[int], None]) -> str:
     """SHA-256 of a whole file. `moved` is told the bytes read so far."""
-    found, done = hashlib.sha256(), 0
-    buffer = bytearray(_CHUNK)
-    view = memoryview(buffer)
-    with path.open("rb", buffering=0) as data:
-        while n_bytes := data.readinto(view):
-            stop.check()
-            found.update(view[:n_bytes])
-            done += n_bytes
-            moved(done)
-    return found.hexdigest()
+    return chunks.digests_of(path, stop, moved).sha256
 
 
 def link(path: Path, file: File, final: Path, stop: StopFlag, moved: Callable[[int], None]) -> bool:
     """Verify `path` where it is and give it a second name in the store. False = it must be copied.
 
-    The user's own file is never moved or changed. Raises NotVerified when it is not what the pin says.
+    The user's own file is never moved or changed. Raises NotVerified when it is not what the pin says, and
+    what `prove_file` raises. The digests of its chunks are kept beside the new name.
     """
-    before = path.stat()
-    with path.open("rb") as data:
-        first = data.read(firstbytes.WANTED)
-    problem = firstbytes.problem(first, file.base_name, str(path))
-    if problem is not None:
-        raise problem
-    actual = digest(path, stop, moved) if before.st_size == file.size else ""
-    if actual != file.sha256:
-        raise NotVerified(
-            f"{path} is not the file that the catalog pins; it is not used.",
-            cause=f"Expected {file.size} bytes with SHA-256 {file.sha256}, got {before.st_size} bytes"
-            + (f" with {actual}." if actual else "."),
-            hint="Correct the entry in models.toml, or get the file again.",
-        )
+    size = path.stat().st_size
+    if size != file.size:
+        with path.open("rb") as data:
+            problem = firstbytes.problem(data.read(firstbytes.WANTED), file.base_name, str(path))
+        raise problem or _differs(path, file, size, None)
+    item = prove_file(path, stop, moved)
+    if item.sha256 != file.sha256:
+        raise _differs(path, file, size, item.sha256)
+    if not item.unchanged:
+        return False  # it is being written; a copy is hashed as it is made
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
         os.link(path, final)
     except OSError:
         return False  # another disk, or a file system without links
-    after = final.stat()
-    if (after.st_ino, after.st_size, after.st_mtime_ns) != (
-        before.st_ino,
-        before.st_size,
-        before.st_mtime_ns,
-    ):
+    if not item.is_same(final.stat()):
         final.unlink()
-        return False  # it was replaced while we read it; a copy is hashed as it is made
+        return False  # it was replaced while we read it
+    item.digests.write(layout.chunks(final.parent, file))
     return True
+
+
+def _differs(path: Path, file: File, size: int, sha256: str | None) -> NotVerified:
+    return NotVerified(
+        f"{path} is not the file that the catalog pins; it is not used.",
+        cause=f"Expected {file.size} bytes with SHA-256 {file.sha256}, got {size} bytes"
+        + (f" with {sha256}." if sha256 else "."),
+        hint="Correct the entry in models.toml, or get the file again.",
+    )
 
 
 def copy(path: Path, part: PartFile, stop: StopFlag, moved: Callable[[int], None]) -> None:
