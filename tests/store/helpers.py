@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import random
 import struct
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+import pytest
 
 from appliance.catalog import File, Model, ModelRef, Package, Source, UrlSource, Variant, WheelSource
 from appliance.store import Limits, Progress
@@ -66,3 +70,12 @@ class Seen(list[Progress]):
 
 def files_in(folder: Path, kinds: Sequence[str] = (".part",)) -> list[Path]:
     return sorted(path for kind in kinds for path in folder.rglob(f"*{kind}"))
+
+
+async def until(true: Callable[[], bool], what: str, limit_s: float = 20.0) -> None:
+    """Poll a condition that another process makes true."""
+    end = time.monotonic() + limit_s
+    while not true():
+        if time.monotonic() > end:
+            pytest.fail(f"{what} did not happen within {limit_s} s")
+        await asyncio.sleep(0.01)
