@@ -429,7 +429,7 @@ def split(host: Host, folder: Path) -> tuple[ModelRef, tuple[Path, Path]]:
     for name, body in bodies.items():
         paths.append(folder / name)
         paths[-1].write_bytes(body)
-    host.bodies = bodies
+    host.usual = lambda host, request: acts.send(host, request, bodies[request.path.removeprefix("/")])
     files = tuple(
         File(name=name, size=len(body), sha256=hashlib.sha256(body).hexdigest(), part=n)
         for n, (name, body) in enumerate(bodies.items(), 1)
