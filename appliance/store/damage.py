@@ -42,8 +42,6 @@ class Finding:
     """The chunks that differ or are missing, where `known` tells."""
     why: str
     """One line for people, without the name of the file."""
-    ours_to_move: bool = True
-    """False where only the user can help (a permission), or there is nothing to move."""
 
     def damage(self, pin: File, action: DamageAction, kept: Path | None) -> Damage:
         """For people and programs; `kept` is where its bytes are now."""
@@ -136,13 +134,12 @@ def _which(known: ChunkDigests | None, bad: tuple[int, ...], pin: File) -> str:
 
 def _missing(file: StoredFile) -> Finding:
     why = f"is missing: it was {file.path}" if file.referenced else "is missing"
-    return Finding("missing", None, "", None, (), why, ours_to_move=False)
+    return Finding("missing", None, "", None, (), why)
 
 
 def _unreadable(error: OSError, reached: int) -> Finding:
-    reason, forbidden = error.strerror or type(error).__name__, isinstance(error, PermissionError)
-    if forbidden:
-        why = f"may not be read by this user ({reason})"
-    else:
-        why = f"can't be read from byte {reached} on ({reason}): the disk may be failing"
-    return Finding("unreadable", None, "", None, (), why, ours_to_move=not forbidden)
+    reason = error.strerror or type(error).__name__
+    if isinstance(error, PermissionError):
+        return Finding("forbidden", None, "", None, (), f"may not be read by this user ({reason})")
+    why = f"can't be read from byte {reached} on ({reason}): the disk may be failing"
+    return Finding("unreadable", None, "", None, (), why)

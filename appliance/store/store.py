@@ -213,9 +213,9 @@ class Store:
 
     def touch(self, ref: str) -> None:
         """Note that a model is loaded now. A disk that can't be written is no reason not to load."""
-        for folder in self._folders(ref):
-            with contextlib.suppress(OSError):
-                (folder / layout.USED).touch()
+        with contextlib.suppress(OSError, ModelMissing):
+            folder, _ = self._recorded(ref)
+            (folder / layout.USED).touch()
 
     def last_used(self, ref: str) -> float | None:
         """When a model was loaded last, in seconds since the epoch; None = never."""
@@ -245,9 +245,10 @@ class Store:
         return any(item.about.startswith(f"{ref.ref}:") for item in self.leftovers())
 
     def _missing(self, ref: str) -> ModelMissing:
-        other = self.find(ref)
-        return ModelMissing(
-            f"{ref} is not on this disk.",
-            cause="The files here belong to another pin of the catalog." if other else None,
-            hint=f"`appliance models pull {ref}` fetches it.",
-        )
+        pull = f"`appliance models pull {ref}` fetches "
+        if self.find(ref) is not None:
+            cause = "The files here belong to another pin of the catalog."
+            return ModelMissing(f"{ref} is not on this disk.", cause=cause, hint=pull + "it.")
+        if self._folders(ref):
+            return ModelMissing(f"{ref} is not whole on this disk.", hint=pull + "what is missing.")
+        return ModelMissing(f"{ref} is not on this disk.", hint=pull + "it.")

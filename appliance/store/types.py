@@ -138,7 +138,8 @@ class Pruned:
     about: str
 
 
-DamageKind = Literal["changed", "truncated", "longer", "missing", "unreadable"]
+DamageKind = Literal["changed", "truncated", "longer", "missing", "forbidden", "unreadable"]
+"""`forbidden`: this user may not read it; `unreadable`: the disk does not give it."""
 DamageAction = Literal["partial", "quarantined", "left"]
 """What became of its bytes: `partial`: a repair goes on from them; `left`: where they were, if anywhere."""
 

@@ -101,7 +101,7 @@ def error_of(ref: str, damage: Sequence[Damage]) -> ApplianceError:
 
 def forbidden(damage: Sequence[Damage]) -> bool:
     """Whether a file can't be read for want of a right: nothing that a download could mend."""
-    return any(item.kind == "unreadable" and item.action == "left" for item in damage)
+    return any(item.kind == "forbidden" for item in damage)
 
 
 def _settle(
@@ -132,7 +132,7 @@ def _spoils_record(stored: Stored, pin: File, item: Finding) -> bool:
     """Whether the variant is no longer here. A disk that is unplugged may come back, and so may a right."""
     if item.kind == "missing":
         return not _file_of(stored, pin).referenced
-    return item.ours_to_move
+    return item.kind != "forbidden"
 
 
 def _file_of(stored: Stored, pin: File) -> StoredFile:
@@ -144,7 +144,7 @@ def _put_away(where: Layout, folder: Path, stored: Stored, pin: File, item: Find
     if item.kind == "missing":
         return item.damage(pin, "left", None)
     moved_on = item.before is not None and not records.unchanged(item.before)
-    if file.referenced or not item.ours_to_move or moved_on:
+    if file.referenced or item.kind == "forbidden" or moved_on:
         return item.damage(pin, "left", file.path)
     if item.known is not None and _can_go_on(item, file.path):
         kept = _demote(folder, pin, item, item.known)

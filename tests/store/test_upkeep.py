@@ -303,6 +303,7 @@ class TestWhatCanNotBeRead:
         with monkeypatch.context() as patch:
             patch.setattr(chunks, "digests_of", refusing(PermissionError(errno.EACCES, "Permission denied")))
             item = await damage_of(store, ref)
+            assert (item["kind"], item["action"]) == ("forbidden", "left")
             assert "may not be read by this user" in item["text"]
             with pytest.raises(NotVerified, match="Make it readable"):
                 await store.repair(ref)
@@ -321,6 +322,18 @@ class TestWhatCanNotBeRead:
         assert f"can't be read from byte {3 * CHUNK} on (Input/output error)" in item["text"]
         assert not stored.main.exists()
         assert (await store.repair(ref)).stored.main.read_bytes() == host.body
+
+    async def test_a_reference_on_a_failing_disk_is_replaced_by_a_file_of_the_store(
+        self, store: Store, host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ref, mine = at_url(host.url, host.body), tmp_path / "mine.gguf"
+        mine.write_bytes(BODY)
+        await store.adopt(ref, [mine], "reference")
+        with monkeypatch.context() as patch:
+            patch.setattr(chunks, "digests_of", refusing(OSError(errno.EIO, "Input/output error")))
+            assert (await damage_of(store, ref))["action"] == "left"
+        assert (await store.repair(ref)).fetched == len(BODY)
+        assert mine.read_bytes() == BODY
 
     async def test_a_file_that_never_rests_is_no_damage(
         self, store: Store, host: Host, monkeypatch: pytest.MonkeyPatch
@@ -406,6 +419,13 @@ class TestAtWork:
         assert (await store.verify("tiny:F32")).n_bytes == len(BODY)
         with pytest.raises(ModelMissing):
             await store.verify("tiny:Q8_0")
+
+    async def test_what_is_not_whole_is_not_called_absent(self, store: Store, host: Host) -> None:
+        ref = at_url(host.url, host.body)
+        flip((await store.pull(ref)).main, 9)
+        await damage_of(store, ref)
+        with pytest.raises(ModelMissing, match="not whole on this disk"):
+            await store.require(ref)
 
 
 def chunk_file(path: Path) -> Path:
