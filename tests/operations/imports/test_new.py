@@ -21,6 +21,7 @@ from tests.operations.imports.house import (
     same,
     survey,
 )
+from tests.store.helpers import Seen
 
 
 class TestNew:
@@ -97,6 +98,16 @@ class TestNew:
         first = await import_path(shelf, path)
         again = await import_path(shelf, path)
         assert (again.ref.ref, again.how, again.listed) == (first.ref.ref, None, True)
+
+    async def test_a_second_name_of_what_is_here_is_not_read_again(self, paths: Paths, home: Path) -> None:
+        shelf = library(paths)
+        path = in_lmstudio(home, "a/b/mine-Q4_K_M.gguf", body(1))
+        await import_path(shelf, path)
+        await shelf.require(shelf.resolve("mine"))
+        seen = Seen()
+        again = await import_path(shelf, path, on_progress=seen)
+        assert (again.ref.ref, again.how) == ("mine:Q4_K_M", None)
+        assert seen == []
 
     async def test_comments_of_the_user_s_file_stay(self, paths: Paths, home: Path) -> None:
         shelf = listing(
