@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from appliance.catalog import ModelRef
-from appliance.errors import ApplianceError, EngineError
+from appliance.errors import ApplianceError
 from appliance.gguf import Header, read_header
 from appliance.operations.plan import Wishes, request_for
 from appliance.operations.survey import Survey
@@ -25,12 +25,10 @@ class Fits:
     def __init__(self, looked: Survey, settings: Settings) -> None:
         self._settings = settings
         self._host = looked.host()
-        self._looked = looked
-        self._problem: str | None = None
-        try:
-            self._build, self._devices = looked.build().build, looked.devices()
-        except EngineError as error:
-            self._build, self._devices, self._problem = "", (), error.message
+        self._problem = None if looked.error is None else looked.error.message
+        asked = looked.choice is not None  # else a glance found no GPU, and RAM is all there is
+        self._build = looked.build().build if asked else ""
+        self._devices = looked.devices() if asked else ()
 
     def of(self, ref: ModelRef, stored: Stored | None) -> Fit:
         """Whether a variant of the catalog fits; `stored` when it is here."""

@@ -54,12 +54,12 @@ def list_models(here: bool, fits: bool, family: str | None, use: str | None, as_
 async def _rows_here() -> list[dict[str, Any]]:
     """Look at the machine, in child processes, while the catalog is read."""
     from appliance import settings
-    from appliance.operations.survey import survey
+    from appliance.operations.survey import glance
 
     paths = find_paths().make()
     loaded = settings.load(paths.config_file)
-    looking = asyncio.create_task(survey(loaded))
-    await asyncio.sleep(0)  # the children start now
+    looking = asyncio.create_task(glance(loaded))
+    await asyncio.sleep(0)  # it begins now
 
     def opened() -> Any:
         from appliance.operations.models import Library
