@@ -8,6 +8,7 @@ from __future__ import annotations
 from appliance.gguf.header import ArrayInfo, Header, MetaValue, TensorInfo
 from appliance.gguf.reader import read_header, read_header_bytes
 from appliance.gguf.shape import ModelShape, shape_of
+from appliance.gguf.shards import ShardName, check_set, shards_of
 from appliance.gguf.stub import header_bytes, write_stub
 from appliance.gguf.tensor_types import TENSOR_TYPES, TensorType
 
@@ -17,11 +18,14 @@ __all__ = [
     "Header",
     "MetaValue",
     "ModelShape",
+    "ShardName",
     "TensorInfo",
     "TensorType",
+    "check_set",
     "header_bytes",
     "read_header",
     "read_header_bytes",
     "shape_of",
+    "shards_of",
     "write_stub",
 ]

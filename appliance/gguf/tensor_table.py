@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import struct
+
 from appliance.errors import GgufError
+from appliance.gguf.cursor import Cursor
 from appliance.gguf.header import TensorInfo
-from appliance.gguf.source import Cursor
 from appliance.gguf.tensor_types import REMOVED_TYPES, TENSOR_TYPES
 from appliance.text import clean_line
 
-_MAX_TENSORS = 16_384  # the largest models have about 4,000
+_MAX_TENSORS = 8_192  # the largest models have about 4,000
 _MAX_NAME = 63  # GGML_MAX_NAME with its end mark
 _MAX_DIMS = 4
 _MAX_ELEMENTS = (1 << 63) - 1
 _MIN_ENTRY = 8 + 1 + 4 + 8 + 4 + 8
+_TENSOR_EFFORT = 48
+_REST = {n: struct.Struct(f"<{n}QIQ") for n in range(1, _MAX_DIMS + 1)}
+"""The sides, the storage type and the offset of a tensor with `n` dimensions."""
 
 
 def read_tensors(cursor: Cursor, count: int, alignment: int) -> tuple[TensorInfo, ...]:
     """The table in the file's order. Raises GgufError for what the engine would refuse or misread."""
     if count > _MAX_TENSORS:
         raise _bad(f"the table claims {count} tensors; {_MAX_TENSORS} is the limit")
-    left = cursor.remaining
-    if left is not None and count * _MIN_ENTRY > left:
-        raise cursor.truncated(count * _MIN_ENTRY)
+    cursor.require(count * _MIN_ENTRY)
+    cursor.spend(count * _TENSOR_EFFORT)
     found: dict[str, TensorInfo] = {}
     for _ in range(count):
         tensor = _read_one(cursor)
@@ -43,8 +47,8 @@ def _read_one(cursor: Cursor) -> TensorInfo:
     n_dims = cursor.u32()
     if not 0 < n_dims <= _MAX_DIMS:
         raise _bad(f"the tensor {name!r} has {n_dims} dimensions; 1 to {_MAX_DIMS} are allowed")
-    shape = tuple(cursor.u64() for _ in range(n_dims))
-    kind, offset = cursor.u32(), cursor.u64()
+    *sides, kind, offset = cursor.unpack(_REST[n_dims])
+    shape = tuple(sides)
     tensor_type = TENSOR_TYPES.get(kind)
     if tensor_type is None:
         raise _unknown_type(name, kind)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import struct
-import time
-import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
 
 from appliance.errors import GgufError
-from appliance.gguf import header_bytes, read_header, read_header_bytes, shape_of
+from appliance.gguf import read_header, read_header_bytes, shape_of
+from appliance.gguf.reader import read_source
+from appliance.gguf.source import BytesSource
 from tests.gguf.writer import ARRAY, BOOL, F32, STRING, U32, array, entry, gguf, tensor, text
 
 _HUGE = (1 << 63) + 5
@@ -23,6 +23,11 @@ def _raw_array(key: str, kind: int, count: int) -> bytes:
     return text(key) + struct.pack("<IIQ", ARRAY, kind, count)
 
 
+WHOLE = gguf(
+    [_ONE, entry("a", F32, 0.5), array("b", STRING, ["x", "yz"]), array("c", STRING, ["x" * 5] * 1_100)],
+    [tensor("t", (32, 2), 0, 0), tensor("u", (8,), 0, 256)],
+    data=256 + 32,
+)
 CASES: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "not a GGUF"),
     "three bytes": (b"GGU", "not a GGUF"),
@@ -36,7 +41,7 @@ CASES: dict[str, tuple[bytes, str]] = {
     "huge number of keys": (gguf(n_keys=_HUGE), "metadata entries"),
     "more keys than bytes": (gguf(n_keys=8_000), "cut off"),
     "huge number of tensors": (gguf([_ONE], n_tensors=_HUGE), "tensors"),
-    "more tensors than bytes": (gguf([_ONE], n_tensors=16_000), "cut off"),
+    "more tensors than bytes": (gguf([_ONE], n_tensors=8_000), "cut off"),
     "huge key": (gguf([struct.pack("<Q", _HUGE) + b"x" * 64]), "can't be used"),
     "key twice": (gguf([_ONE, _ONE]), "twice"),
     "unknown type": (gguf([text("a") + struct.pack("<I", 99) + b"\0" * 32]), "unknown type 99"),
@@ -46,6 +51,20 @@ CASES: dict[str, tuple[bytes, str]] = {
     "huge array": (gguf([_raw_array("a", U32, _HUGE) + b"\0" * 64]), "cut off"),
     "huge array of texts": (gguf([_raw_array("a", STRING, 1 << 61) + b"\0" * 64]), "cut off"),
     "alignment 0": (gguf([entry("general.alignment", U32, 0)]), "power of two"),
+    "alignment 2**31": (gguf([entry("general.alignment", U32, 1 << 31)]), "power of two"),
+    "alignment that moves the data": (
+        gguf([_ONE, entry("general.alignment", U32, 4096)], [tensor("a", (8,), 0, 0)], data=32), "shorter"
+    ),
+    "alignment twice": (gguf([entry("general.alignment", U32, 32)] * 2), "twice"),
+    "arrays in arrays": (
+        gguf([text("a") + struct.pack("<I", ARRAY) + struct.pack("<IQ", ARRAY, 1) * 2_000]), "array of arrays"
+    ),
+    "offset near 2**64": (gguf([_ONE], [tensor("a", (8,), 0, (1 << 64) - 32)], data=64), "shorter"),
+    "sizes that wrap around": (
+        gguf([_ONE], [tensor("a", (1 << 61,), 0, 0), tensor("b", (8,), 0, 0)], data=64), "overlap"
+    ),
+    "same place": (gguf([_ONE], [tensor("a", (8,), 0, 0), tensor("b", (8,), 0, 0)], data=64), "overlap"),
+    "key of control characters": (gguf([entry("\x1b]0;x\x07", U32, 1)] * 2), "twice"),
     "alignment 24": (gguf([entry("general.alignment", U32, 24)]), "power of two"),
     "alignment as text": (gguf([entry("general.alignment", STRING, "32")]), "whole number"),
     "five dimensions": (gguf([_ONE], [tensor("a", (1,) * 5, 0, 0)], data=64), "5 dimensions"),
@@ -80,34 +99,54 @@ def test_each_defect_has_its_own_words(name: str) -> None:
     assert caught.value.hint
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_each_defect_is_found_in_a_file_quickly_and_in_little_memory(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "model.gguf"
-    path.write_bytes(CASES[name][0])
-    tracemalloc.start()
-    begin = time.perf_counter()
-    try:
-        with pytest.raises(GgufError):
-            read_header(path)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-    assert time.perf_counter() - begin < 0.5  # with tracing, which slows it several times
-    assert peak < 50 << 20
+def test_a_file_cut_anywhere_is_refused() -> None:
+    data_offset = read_header_bytes(WHOLE, len(WHOLE)).data_offset
+    for length in (*range(300), *range(300, len(WHOLE) - 500, 97), *range(len(WHOLE) - 500, len(WHOLE))):
+        with pytest.raises(GgufError) as caught:
+            read_header_bytes(WHOLE[:length], length)
+        assert caught.value.cause
+        if length < data_offset - 32:
+            with pytest.raises(GgufError):
+                read_header_bytes(WHOLE[:length], len(WHOLE))  # the size is right, the bytes are missing
 
 
-def test_a_huge_sparse_file_of_empty_texts_is_refused_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "model.gguf"
-    with path.open("wb") as file:
-        file.write(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + _raw_array("a", STRING, 1 << 30))
-        file.truncate(20 << 30)  # a hole: zeros, so every text has length 0
-    begin = time.perf_counter()
+def test_a_header_reads_the_same_through_any_window() -> None:
+    class Narrow(BytesSource):
+        windows = (1, 1)
 
-    with pytest.raises(GgufError, match="can't be used"):
+    whole = read_header_bytes(WHOLE, len(WHOLE))
+    for size in range(1, 70):
+        Narrow.windows = (size, size)
+        assert read_source(Narrow(WHOLE, len(WHOLE))) == whole
+
+
+@pytest.mark.parametrize(
+    "make",
+    [os.mkdir, os.mkfifo, lambda path: os.symlink("/dev/zero", path), lambda path: os.symlink(path, path)],
+    ids=["folder", "fifo", "device", "circle of links"],
+)
+def test_what_is_no_file_is_refused_at_once(make: Callable[[Path], None], tmp_path: Path) -> None:
+    make(tmp_path / "model.gguf")
+
+    with pytest.raises(GgufError, match=r"model\.gguf can't be read"):
+        read_header(tmp_path / "model.gguf")
+
+
+@pytest.mark.parametrize("path", ["a\0b", "\x1b[31mred", "", "x" * 5_000])
+def test_an_impossible_path_is_refused_and_cleaned(path: str) -> None:
+    with pytest.raises(GgufError) as caught:
         read_header(path)
 
-    assert time.perf_counter() - begin < 0.1
+    assert "\x1b" not in str(caught.value)
+    assert "\0" not in str(caught.value)
+
+
+def test_a_path_may_be_a_text(tmp_path: Path) -> None:
+    (tmp_path / "http:").mkdir()
+    path = tmp_path / "http:" / "model.gguf"
+    path.write_bytes(WHOLE)
+
+    assert read_header(str(path)) == read_header(path)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -168,42 +207,3 @@ def test_no_hint_takes_the_file_for_one_that_was_pulled(name: str) -> None:
 
     assert "pull" not in (caught.value.hint or "")
     assert "download" not in (caught.value.hint or "")
-
-
-@settings(max_examples=300, deadline=500)
-@given(st.binary(max_size=400))
-@example(b"")
-def test_random_bytes_behind_the_magic_only_raise_gguf_errors(tail: bytes) -> None:
-    raw = b"GGUF\x03\0\0\0" + tail
-
-    _read_or_refuse(raw)
-
-
-@pytest.fixture(scope="module")
-def real_header(smollm2_path: Path) -> bytes:
-    return header_bytes(smollm2_path)
-
-
-@settings(max_examples=150, deadline=1_000, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_mutated_real_headers_only_raise_gguf_errors(real_header: bytes, data: st.DataObject) -> None:
-    raw = bytearray(real_header)
-    # the interesting bytes lie in the first kilobytes (metadata) and in the last ones (tensor table)
-    near = st.one_of(st.integers(0, 1_200), st.integers(len(raw) - 20_000, len(raw) - 1))
-    for at in data.draw(st.lists(near, min_size=1, max_size=6)):
-        raw[at] = data.draw(st.integers(0, 255))
-    if data.draw(st.booleans()):
-        del raw[data.draw(near) :]
-
-    _read_or_refuse(bytes(raw))
-
-
-def _read_or_refuse(raw: bytes) -> None:
-    begin = time.perf_counter()
-    refusal: GgufError | None = None
-    try:
-        shape_of(read_header_bytes(raw, 98_362_432))
-    except GgufError as error:
-        refusal = error
-    assert time.perf_counter() - begin < 0.4
-    assert refusal is None or (refusal.message and refusal.hint)
