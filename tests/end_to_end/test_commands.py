@@ -81,7 +81,8 @@ def test_a_setting_changed_while_the_daemon_runs_acts_at_once(home: Home) -> Non
         assert removed.code == 1
         assert "is loaded now" in removed.err
     done = home.run("models", "rm", MODEL, "--json")
-    assert (done.code, done.document["freed"]) == (0, 0), "another link still holds the bytes"
+    assert done.code == 0
+    assert done.document["freed"] < 100_000, "its notes; another link still holds the bytes of the model"
     assert home.run("models", "list", "--here", "--json").document["models"] == []
     assert home.run("models", "rm", MODEL).code == 4
 
