@@ -27,15 +27,17 @@ class Connection:
         self._terms = terms
         self._client = terms.client()
         self._best = part.arrived
+        self._rate = 0.0
 
     def run(self) -> None:
         """Never raises: the session is told."""
         error: BaseException | None = None
         try:
             with self._session.halt.calling(self._client.abort):
-                while (span := self._session.take(self)) is not None:
+                while (span := self._session.take(self, self._rate)) is not None:
                     if not self._brought(span):
                         break
+                    self._rate = span.rate(time.monotonic())
         except Stopped:
             pass
         except BaseException as found:  # noqa: BLE001 - raised by the owner of the threads
@@ -97,11 +99,12 @@ class Connection:
                 at = span.at
                 n_bytes = session.claim(span, len(data))
                 part.write(at, memoryview(data)[:n_bytes])
+                span.busy = False
                 self._count(len(data))
                 data = b""
             return True
         finally:
-            if span.at > start:
+            if start < span.at < span.stop:  # not where the chunk is whole, or another connection has it
                 part.flush_log(span.at - 1)
 
     def _receive_whole(self, answer: Answer, span: Span) -> bool:

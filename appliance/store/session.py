@@ -108,11 +108,14 @@ class Session:
 
     # -- what is to bring
 
-    def take(self, member: object) -> Span | None:
-        """The next piece for a connection; waits while others bring the rest. None = it can end."""
+    def take(self, member: object, rate: float) -> Span | None:
+        """The next piece for a connection; waits while others bring the rest. None = it can end.
+
+        `rate` is how many bytes per second it brought lately.
+        """
         with self.changed:
             while not self.halt.is_set and len(self._members) <= self._allowed:
-                span = self._window.take(time.monotonic())
+                span = self._window.take(time.monotonic(), rate)
                 if span is not None:
                     return span
                 if not self._window.running:
@@ -129,13 +132,20 @@ class Session:
             self.changed.notify_all()
 
     def claim(self, span: Span, n_bytes: int) -> int:
-        """`n_bytes` came for `span`. Returns how many of them are still its own; they count as here."""
+        """`n_bytes` came for `span`. Returns how many of them are still its own; they count as here.
+
+        The caller writes them, and then sets `span.busy` back.
+        """
         with self.changed:
             n_bytes = min(n_bytes, span.stop - span.at)
             span.at += n_bytes
+            span.busy = True
             if n_bytes:
                 self._patient.moved()
-            return n_bytes
+            last = n_bytes > 0 and self._window.first_missing is None
+        if last:
+            self.halt.set()  # a connection that is stuck with what another has brought must not be waited for
+        return n_bytes
 
     def renew(self, gaps: Iterable[tuple[int, int]], span: Span) -> None:
         """The only connection, which has `span`, brought bytes in another order than it was told."""

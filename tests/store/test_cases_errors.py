@@ -41,7 +41,7 @@ FAILED = [
     Case(
         "the file changes on the way",
         (acts.honest, acts.honest, acts.change(OTHER, '"two"')),
-        sent=4 * SIZE,
+        sent=6 * SIZE,
         error=NotVerified,
         aside=1,
     ),
