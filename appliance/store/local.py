@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 from appliance.catalog import File, FileSource
 from appliance.errors import DownloadError, ModelMissing, NotVerified
-from appliance.store import chunks, firstbytes, layout
+from appliance.store import firstbytes, layout
 from appliance.store.partfile import PartFile
 from appliance.store.prove import prove_file
 from appliance.store.threads import StopFlag
 
 _CHUNK = 4 << 20
+_READ = 1 << 20
 
 
 def find(source: FileSource, file: File) -> Path:
@@ -27,8 +29,16 @@ def find(source: FileSource, file: File) -> Path:
 
 
 def digest(path: Path, stop: StopFlag, moved: Callable[[int], None]) -> str:
-    """SHA-256 of a whole file. `moved` is told the bytes read so far."""
-    return chunks.digests_of(path, stop, moved).sha256
+    """SHA-256 of a whole file. `moved` is told the bytes read so far. Raises OSError, Stopped."""
+    found, done = hashlib.sha256(), 0
+    view = memoryview(bytearray(_READ))
+    with path.open("rb", buffering=0) as data:
+        while n_bytes := data.readinto(view):
+            stop.check()
+            found.update(view[:n_bytes])
+            done += n_bytes
+            moved(done)
+    return found.hexdigest()
 
 
 def link(path: Path, file: File, final: Path, stop: StopFlag, moved: Callable[[int], None]) -> bool:

@@ -16,7 +16,7 @@ import pytest
 from appliance.catalog import File, FileSource, ModelRef, UrlSource
 from appliance.errors import DownloadError, ModelMissing, NotVerified
 from appliance.paths import Paths
-from appliance.store import Store, chunks, layout
+from appliance.store import Store, chunks, layout, local
 from appliance.store.layout import Layout
 from appliance.store.lock import Lock
 from appliance.store.threads import StopFlag
@@ -301,7 +301,7 @@ class TestWhatCanNotBeRead:
         stored = await store.pull(ref)
         sent = host.sent
         with monkeypatch.context() as patch:
-            patch.setattr(chunks, "digests_of", refusing(PermissionError(errno.EACCES, "Permission denied")))
+            patch.setattr(local, "digest", refusing(PermissionError(errno.EACCES, "Permission denied")))
             item = await damage_of(store, ref)
             assert (item["kind"], item["action"]) == ("forbidden", "left")
             assert "may not be read by this user" in item["text"]
@@ -316,7 +316,7 @@ class TestWhatCanNotBeRead:
         ref = at_url(host.url, host.body)
         stored = await store.pull(ref)
         with monkeypatch.context() as patch:
-            patch.setattr(chunks, "digests_of", refusing(OSError(errno.EIO, "Input/output error"), 3 * CHUNK))
+            patch.setattr(local, "digest", refusing(OSError(errno.EIO, "Input/output error"), 3 * CHUNK))
             item = await damage_of(store, ref)
         assert (item["kind"], item["action"]) == ("unreadable", "quarantined")
         assert f"can't be read from byte {3 * CHUNK} on (Input/output error)" in item["text"]
@@ -330,7 +330,7 @@ class TestWhatCanNotBeRead:
         mine.write_bytes(BODY)
         await store.adopt(ref, [mine], "reference")
         with monkeypatch.context() as patch:
-            patch.setattr(chunks, "digests_of", refusing(OSError(errno.EIO, "Input/output error")))
+            patch.setattr(local, "digest", refusing(OSError(errno.EIO, "Input/output error")))
             assert (await damage_of(store, ref))["action"] == "left"
         assert (await store.repair(ref)).fetched == len(BODY)
         assert mine.read_bytes() == BODY
@@ -340,14 +340,14 @@ class TestWhatCanNotBeRead:
     ) -> None:
         ref = at_url(host.url, host.body)
         stored = await store.pull(ref)
-        real, times = chunks.digests_of, iter(range(100))
+        real, times = local.digest, iter(range(100))
 
-        def moving(path: Path, *args: Any, **kwargs: Any) -> chunks.ChunkDigests:
-            found = real(path, *args, **kwargs)
+        def moving(path: Path, *args: Any) -> str:
+            found = real(path, *args)
             os.utime(path, ns=(1, next(times)))
             return found
 
-        monkeypatch.setattr(chunks, "digests_of", moving)
+        monkeypatch.setattr(local, "digest", moving)
         with pytest.raises(NotVerified, match="keeps changing while it is read"):
             await store.verify(ref)
         assert stored.main.read_bytes() == host.body
@@ -382,15 +382,15 @@ class TestAtWork:
     ) -> None:
         ref = at_url(host.url, host.body)
         stored = await store.pull(ref)
-        reading, real = asyncio.Event(), chunks.digests_of
+        reading, real = asyncio.Event(), local.digest
         loop = asyncio.get_running_loop()
 
-        def endless(path: Path, stop: StopFlag, moved: Any, **kwargs: Any) -> chunks.ChunkDigests:
+        def endless(path: Path, stop: StopFlag, moved: Any) -> str:
             loop.call_soon_threadsafe(reading.set)
             while True:
-                real(path, stop, moved, **kwargs)
+                real(path, stop, moved)
 
-        monkeypatch.setattr(chunks, "digests_of", endless)
+        monkeypatch.setattr(local, "digest", endless)
         task = asyncio.create_task(store.verify(ref))
         await reading.wait()
         task.cancel()
@@ -432,10 +432,10 @@ def chunk_file(path: Path) -> Path:
     return path.with_name(path.name + layout.CHUNKS)
 
 
-def refusing(error: OSError, after: int = 0) -> Callable[..., chunks.ChunkDigests]:
+def refusing(error: OSError, after: int = 0) -> Callable[..., str]:
     """Reads `after` bytes, then fails as the system would."""
 
-    def read(path: Path, stop: StopFlag, moved: Callable[[int], None], **_: Any) -> chunks.ChunkDigests:
+    def read(path: Path, stop: StopFlag, moved: Callable[[int], None]) -> str:
         moved(after)
         raise error
 
