@@ -150,6 +150,15 @@ def header_problem(path: Path, file: File) -> str | None:
     return f"its tensors end at byte {end}, the file at {file.size}" if end > file.size else None
 
 
+def check_whole(files: Sequence[StoredFile]) -> None:
+    """Raise GgufError unless the parts of a split model are all here and belong together."""
+    from appliance.gguf import check_set, read_header, shards_of
+
+    parts = [file.path for file in files if shards_of(file.path.name) is not None]
+    if parts:
+        check_set([read_header(path) for path in parts], [path.name for path in parts])
+
+
 def unreadable(file: File, kept: Path, why: str) -> NotVerified:
     """The error for `header_problem`."""
     return NotVerified(

@@ -12,7 +12,7 @@ from appliance.catalog import File, FileSource, HfSource, ModelRef, UrlSource
 from appliance.catalog import WheelSource as WheelPackages
 from appliance.settings import Downloads
 from appliance.store import chunks, disk, layout, local, places, quarantine, records, threads
-from appliance.store.arrival import Arrival, header_problem, unreadable
+from appliance.store.arrival import Arrival, check_whole, header_problem, unreadable
 from appliance.store.layout import Layout
 from appliance.store.limiter import Bucket
 from appliance.store.partfile import PartFile, on_disk
@@ -64,6 +64,7 @@ class Pull:
             for file, here in zip(self._ref.variant.files, kept, strict=True):
                 files.append(here or await self._fetched(file))
                 self._report.base, self._report.done = self._report.base + file.size, 0
+            await threads.run(None, check_whole, files)
             return await threads.run(None, records.write, self._folder, self._ref, files)
 
     async def _open_wheels(self, stack: AsyncExitStack) -> None:

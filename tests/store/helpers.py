@@ -19,11 +19,25 @@ QUICK = Limits(attempts=4, backoff_s=0.01, backoff_max_s=0.02, silence_s=5.0, po
 MIB = 1 << 20
 
 
-def gguf(n_bytes: int = 3 * MIB, *, seed: int = 1, tensor_bytes: int | None = None) -> bytes:
-    """A GGUF v3 file of exactly `n_bytes` with one F32 tensor; `tensor_bytes` lies about its length."""
-    key, arch, name = b"general.architecture", b"llama", b"token_embd.weight"
-    head = b"GGUF" + struct.pack("<IQQ", 3, 1, 1)
-    head += struct.pack("<Q", len(key)) + key + struct.pack("<IQ", 8, len(arch)) + arch
+def gguf(
+    n_bytes: int = 3 * MIB,
+    *,
+    seed: int = 1,
+    tensor_bytes: int | None = None,
+    part: tuple[int, int] | None = None,
+) -> bytes:
+    """A GGUF v3 file of exactly `n_bytes` with one F32 tensor; `tensor_bytes` lies about its length.
+
+    `part` makes it one of a split set: its number from 1, and how many there are.
+    """
+    key, arch = b"general.architecture", b"llama"
+    entries = [struct.pack("<Q", len(key)) + key + struct.pack("<IQ", 8, len(arch)) + arch]
+    name = b"token_embd.weight" if part is None else f"blk.{part[0]}.weight".encode()
+    if part is not None:
+        for word, number in (("no", part[0] - 1), ("count", part[1]), ("tensors.count", part[1])):
+            key = f"split.{word}".encode()
+            entries.append(struct.pack("<Q", len(key)) + key + struct.pack("<II", 4, number))
+    head = b"GGUF" + struct.pack("<IQQ", 3, 1, len(entries)) + b"".join(entries)
     fixed = len(head) + 8 + len(name) + 4 + 8 + 4 + 8
     data_at = (fixed + 31) // 32 * 32
     count = ((n_bytes - data_at) if tensor_bytes is None else tensor_bytes) // 4

@@ -6,21 +6,31 @@ import asyncio
 import hashlib
 import json
 import time
+from collections.abc import Sequence
 from email.utils import formatdate
 
 import pytest
 from aiohttp import web
 
-from appliance.catalog import File, UrlSource
-from appliance.errors import ApplianceError, DownloadError, NotVerified
+from appliance.catalog import ModelRef, UrlSource
+from appliance.errors import ApplianceError, DownloadError, GgufError, NotVerified
 from appliance.paths import Paths
 from appliance.store import Store
 from tests.store import server as acts
-from tests.store.helpers import MIB, Seen, at_url, files_in, gguf, made
+from tests.store.helpers import MIB, Seen, at_url, files_in, gguf, made, pin
 from tests.store.server import Act, Host
 
 HALF = 1_500_000
 SIZE = 3 * MIB
+
+
+def split_set(host: Host, parts: Sequence[bytes]) -> ModelRef:
+    """The parts of a set in one folder of the server."""
+    files = [
+        pin(f"sub/m-{n:05}-of-{len(parts):05}.gguf", body).model_copy(update={"part": n})
+        for n, body in enumerate(parts, 1)
+    ]
+    return made(UrlSource(kind="url", url=f"{host.url}/f/"), *files)
 
 
 def rest(start: int = 0) -> str:
@@ -108,12 +118,21 @@ class TestEndsInAVerifiedFile:
         assert host.requests[-1].headers["If-Range"] == acts.ETAG
 
     async def test_a_folder_url_gives_each_file_of_a_split_set(self, store: Store, host: Host) -> None:
-        digest = hashlib.sha256(host.body).hexdigest()
-        files = [File(name=f"sub/m-0000{n}-of-00002.gguf", size=SIZE, sha256=digest, part=n) for n in (1, 2)]
-        stored = await store.pull(made(UrlSource(kind="url", url=f"{host.url}/f/"), *files))
+        parts = [gguf(SIZE, seed=n, part=(n, 2)) for n in (1, 2)]
+        host.acts = [acts.change(part, None) for part in parts]
+        stored = await store.pull(split_set(host, parts))
         assert [r.path for r in host.requests] == [f"/f/sub/m-0000{n}-of-00002.gguf" for n in (1, 2)]
         assert stored.main.name == "m-00001-of-00002.gguf"
         assert len(stored.files) == 2
+
+    async def test_a_set_whose_parts_do_not_belong_together_is_no_model(
+        self, store: Store, host: Host
+    ) -> None:
+        parts = [gguf(SIZE, seed=n, part=(1, 2)) for n in (1, 2)]
+        host.acts = [acts.change(part, None) for part in parts]
+        with pytest.raises(GgufError, match="not a whole model"):
+            await store.pull(split_set(host, parts))
+        assert store.list() == ()
 
 
 class TestEndsInAClearError:
