@@ -117,7 +117,7 @@ class Cursor:
 
     def _refill(self, length: int) -> None:
         first, last = self._source.windows
-        if self._at > len(self._window):  # a jump: what follows may be short
+        if self._at > len(self._window) + first:  # a jump: what follows may be short
             self._wanted = first
         wanted = max(length, self._wanted)
         self.require(length)

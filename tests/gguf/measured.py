@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import resource
 import struct
 import subprocess
 import sys
 import time
-import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,27 +21,37 @@ _PACE_S = 0.012
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of the dearest file. `refusal` is the last error's text, None when the header was read."""
+    """`refusal` is the error's text, None when the header was read."""
 
     cpu_s: float
-    """The least of five rounds, each brought to the pace of a quiet computer when this one is slower."""
+    """The least of three rounds, each brought to the pace of a quiet computer when this one is slower."""
     peak: int
+    """Bytes by which the process has grown at most, with this file or one before it."""
     refusal: str | None
 
 
-def measure(*paths: Path) -> Cost:
-    """Read the files in a process of its own."""
+def measure(paths: Sequence[Path]) -> list[Cost]:
+    """Read the files, in a process of its own."""
     words = [sys.executable, "-m", "tests.gguf.measured", *map(str, paths)]
-    done = subprocess.run(words, capture_output=True, timeout=60, check=True)
-    return Cost(**json.loads(done.stdout))
+    done = subprocess.run(words, capture_output=True, timeout=120, check=True)
+    return [Cost(**cost) for cost in json.loads(done.stdout)]
 
 
 def _main(paths: list[Path]) -> None:
-    dearest = max(min(_paced(path) for _ in range(5)) for path in paths)
-    tracemalloc.start()
-    refusal = [_read(path) for path in paths][-1]
-    peak = tracemalloc.get_traced_memory()[1]
-    print(json.dumps({"cpu_s": dearest, "peak": peak, "refusal": refusal}))
+    costs, before = [], _most_memory()
+    for path in paths:
+        times = [_paced(path) for _ in range(3)]
+        costs.append({"cpu_s": min(times), "peak": _most_memory() - before, "refusal": _read(path)})
+    print(json.dumps(costs))
+
+
+def _most_memory() -> int:
+    """Bytes that this process has held at most."""
+    status = Path("/proc/self/status")  # getrusage counts what the parent held before the exec
+    if status.exists():
+        (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) << 10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def _paced(path: Path) -> float:
