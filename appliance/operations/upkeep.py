@@ -75,10 +75,10 @@ async def repair(library: Library, name: str, on_progress: OnProgress = no_progr
 
 
 def repaired_json(done: Repaired) -> dict[str, Any]:
-    """`{"model", "repaired", "fetched", "size", "damage"}`; `repaired` is false when nothing was damaged."""
+    """`{"model", "repaired", "fetched", "size", "damage"}`; `repaired` is false when it was whole."""
     return {
         "model": done.ref,
-        "repaired": bool(done.damage) or done.fetched > 0,
+        "repaired": done.mended,
         "fetched": done.fetched,
         "size": done.stored.size,
         "damage": [item.to_json() for item in done.damage],

@@ -173,12 +173,12 @@ class Store:
         else:
             found = await upkeep.read_again(self._where, folder, stored, on_progress)
             if found.stored is not None:
-                return Repaired(ref.ref, found.stored, 0, ())
+                return Repaired(ref.ref, found.stored, 0, (), False)
             if upkeep.forbidden(found.damage):
                 raise upkeep.error_of(ref.ref, found.damage)
             good, damage = found.good, found.damage
         fetched = await self._fetching(None).run(ref, on_progress, good)
-        return Repaired(ref.ref, fetched.stored, fetched.n_bytes, damage)
+        return Repaired(ref.ref, fetched.stored, fetched.n_bytes, damage, True)
 
     def remove(self, ref: str | ModelRef) -> int:
         """Delete every file of a variant, unfinished ones too. Returns the bytes freed.

@@ -178,7 +178,9 @@ class Repaired:
     fetched: int
     """Bytes that came from the source; 0 when nothing was damaged."""
     damage: tuple[Damage, ...]
-    """What was wrong."""
+    """What was wrong; empty when an earlier check had found it."""
+    mended: bool
+    """False: it was whole."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ def rehash(where: Layout, folder: Path, stored: Stored, report: Reporter | None,
 def error_of(ref: str, damage: Sequence[Damage]) -> ApplianceError:
     """For a variant that is not whole: ModelMissing when files are only missing, else NotVerified."""
     texts = "; ".join(item.text for item in damage) + "."
-    repair = f"`appliance models repair {ref}` fetches only what is missing or differs."
+    repair = f"`appliance models repair {ref}` fetches only what is missing or differs; a wheel comes whole."
     if all(item.kind == "missing" for item in damage):
         return ModelMissing(f"{ref} is no longer whole.", cause=texts, hint=repair)
     kept = [f"{item.file} is kept as {item.kept}." for item in damage if item.action == "quarantined"]
@@ -148,13 +148,13 @@ def _put_away(where: Layout, folder: Path, stored: Stored, pin: File, item: Find
         return item.damage(pin, "left", file.path)
     if item.known is not None and _can_go_on(item, file.path):
         kept = _demote(folder, pin, item, item.known)
-        log.warning("%s of %s is damaged; a repair fetches what differs", pin.base_name, stored.ref)
+        log.info("%s of %s is damaged; a repair fetches what differs", pin.base_name, stored.ref)
         return item.damage(pin, "partial", kept)
     kept = quarantine.put_aside(
         where, file.path, pin, ref=stored.ref, actual=item.sha256, source="this disk", why=item.why
     )
     layout.chunks(folder, pin).unlink(missing_ok=True)
-    log.warning("%s of %s is quarantined: it %s", pin.base_name, stored.ref, item.why)
+    log.info("%s of %s is quarantined: it %s", pin.base_name, stored.ref, item.why)
     return item.damage(pin, "quarantined", kept)
 
 

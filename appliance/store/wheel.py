@@ -119,6 +119,7 @@ class WheelSource:
         wheels = sorted(target.glob("*.whl"))
         if code != 0 or len(wheels) != 1:
             raise _failed(package, code, said)
+        self._report.add_fetched((await threads.run(None, wheels[0].stat)).st_size)
         return wheels[0]
 
     async def _run(self, command: list[str], env: dict[str, str]) -> tuple[int, str]:

@@ -80,7 +80,7 @@ def test_verify_all_goes_on_says_what_is_damaged_and_repair_fetches_only_that(
     mended = fresh.run("models", "repair", "two", "--json")
     assert (mended.code, mended.document["fetched"]) == (0, CHUNK)
     assert host.sent - sent == CHUNK
-    assert "is whole again: 24.0 MiB of 24.0 MiB fetched" in fresh.run("models", "repair", "three").out
+    assert "is whole again: 24.0 MiB fetched, 24.0 MiB in all" in fresh.run("models", "repair", "three").out
     assert fresh.run("models", "verify", "--all").code == 0
     assert "nothing was damaged" in fresh.run("models", "repair", "two").out
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import hashlib
 import os
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from appliance.catalog import File, FileSource, ModelRef, UrlSource
+from appliance.catalog import FileSource, ModelRef, UrlSource
 from appliance.errors import DownloadError, ModelMissing, NotVerified
 from appliance.paths import Paths
 from appliance.store import Store, chunks, layout, local
@@ -77,7 +76,7 @@ class TestDamagedBytes:
 
         sent = host.sent
         fixed = await store.repair(ref)
-        assert fixed.fetched == CHUNK
+        assert (fixed.fetched, fixed.mended) == (CHUNK, True)
         assert host.sent - sent == CHUNK
         assert fixed.stored.main.read_bytes() == host.body
         assert store.leftovers() == ()
@@ -96,7 +95,8 @@ class TestDamagedBytes:
         assert fixed.fetched == 2 * CHUNK + 1000 == host.sent - sent
         assert fixed.stored.main.read_bytes() == host.body
         assert seen.phases[-1] == "done"
-        assert (await store.repair(ref)).fetched == 0
+        again = await store.repair(ref)
+        assert (again.fetched, again.mended, again.damage) == (0, False, ())
 
     async def test_neighbours_are_one_range(self, store: Store, host: Host) -> None:
         ref = at_url(host.url, host.body)
@@ -237,7 +237,7 @@ class TestBytesOfOthers:
     async def test_of_two_references_only_the_damaged_one_is_fetched(
         self, store: Store, host: Host, tmp_path: Path
     ) -> None:
-        ref, (one, two) = split(host, tmp_path)
+        ref, (one, two) = pair(host, tmp_path)
         await store.adopt(ref, [one, two], "reference")
         flip(two, 5)
         fixed = await store.repair(ref)
@@ -272,7 +272,7 @@ class TestBytesOfOthers:
 
 class TestSets:
     async def test_only_the_damaged_file_is_fetched(self, store: Store, host: Host, tmp_path: Path) -> None:
-        ref, (_, two) = split(host, tmp_path)
+        ref, (_, two) = pair(host, tmp_path)
         stored = await store.pull(ref)
         whole = two.read_bytes()
         flip(stored.files[1].path, CHUNK + 1)
@@ -283,7 +283,7 @@ class TestSets:
         assert fixed.stored.files[1].path.read_bytes() == whole
 
     async def test_a_missing_one_is_named_and_fetched(self, store: Store, host: Host, tmp_path: Path) -> None:
-        ref, (one, two) = split(host, tmp_path)
+        ref, (one, two) = pair(host, tmp_path)
         (await store.pull(ref)).files[0].path.unlink()
         with pytest.raises(ModelMissing, match=f"{one.name} is missing"):
             await store.verify(ref)
@@ -442,16 +442,13 @@ def refusing(error: OSError, after: int = 0) -> Callable[..., str]:
     return read
 
 
-def split(host: Host, folder: Path) -> tuple[ModelRef, tuple[Path, Path]]:
-    """A set of two parts, which the host serves by their names, and copies of them in `folder`."""
-    bodies = {f"t-0000{n}-of-00002.gguf": gguf(MIB, seed=n) for n in (1, 2)}
-    paths = []
-    for name, body in bodies.items():
-        paths.append(folder / name)
-        paths[-1].write_bytes(body)
+def pair(host: Host, folder: Path) -> tuple[ModelRef, tuple[Path, Path]]:
+    """A model with its mmproj, which the host serves by their names, and copies of them in `folder`."""
+    one, two = folder / "t.gguf", folder / "mmproj-t.gguf"
+    one.write_bytes(gguf(MIB, seed=1))
+    two.write_bytes(gguf(MIB, seed=2))
+    bodies = {path.name: path.read_bytes() for path in (one, two)}
     host.usual = lambda host, request: acts.send(host, request, bodies[request.path.removeprefix("/")])
-    files = tuple(
-        File(name=name, size=len(body), sha256=hashlib.sha256(body).hexdigest(), part=n)
-        for n, (name, body) in enumerate(bodies.items(), 1)
-    )
-    return made(UrlSource(kind="url", url=f"{host.url}/"), *files), (paths[0], paths[1])
+    files = (pin(one.name, bodies[one.name]), pin(two.name, bodies[two.name]))
+    projector = files[1].model_copy(update={"role": "mmproj"})
+    return made(UrlSource(kind="url", url=f"{host.url}/"), files[0], projector), (one, two)

@@ -125,9 +125,8 @@ def _show(found: list[Checked]) -> None:
 def repair(model: str, as_json: bool) -> None:
     """Verify a model and fetch again only what differs.
 
-    With --json: {"model", "repaired", "fetched", "size", "damage"}; `repaired` is false when nothing was
-    damaged, `fetched` and `size` are bytes. While a daemon runs, it does the work, and `size` and `damage`
-    are null.
+    With --json: {"model", "repaired", "fetched", "size", "damage"}; `repaired` is false when it was whole,
+    `fetched` and `size` are bytes. While a daemon runs, it does the work, and `size` and `damage` are null.
     """
     client = daemon_or_none()
     done = _repair_through(client, model) if client is not None else _repair_here(model)
@@ -141,8 +140,8 @@ def repair(model: str, as_json: bool) -> None:
     if not done["repaired"]:
         say(f"{done['model']} is whole: nothing was damaged.")
         return
-    of = "" if done["size"] is None else f" of {size(done['size'])}"
-    say(f"{done['model']} is whole again: {size(done['fetched'])}{of} fetched.")
+    of = "" if done["size"] is None else f", {size(done['size'])} in all"
+    say(f"{done['model']} is whole again: {size(done['fetched'])} fetched{of}.")
 
 
 def _repair_here(model: str) -> dict[str, Any]:
