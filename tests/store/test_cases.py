@@ -53,7 +53,7 @@ VERIFIED = [
     Case("503 to more than two", usual=acts.crowded(2, acts.status(503, Retry_After="0"))),
     Case("429 to more than one", usual=acts.crowded(1, acts.status(429, Retry_After="0"))),
     Case("403 to more than one", usual=acts.crowded(1, acts.status(403))),
-    Case("more than one are cut off", usual=acts.crowded(1, acts.drop(0))),
+    Case("more than one are cut off", usual=acts.crowded(1, acts.drop(0)), requests=12 + 12),
     Case("5xx now and then", (acts.status(500), acts.status(502), acts.honest, acts.status(504))),
     Case("silence, then well", (acts.silent,)),
     Case("a longer body", (acts.longer,), requests=1),

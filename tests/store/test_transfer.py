@@ -212,6 +212,14 @@ class TestEndsInAClearError:
             await store.pull(at_url(host.url, host.body))
         assert len(host.requests) == 5
 
+    async def test_a_folder_that_cannot_be_made_is_said_before_anything_is_asked(
+        self, store: Store, paths: Paths, host: Host
+    ) -> None:
+        (paths.models / "tiny").write_text("a file where the folder should be")
+        with pytest.raises(DownloadError, match="can't be written"):
+            await store.pull(at_url(host.url, host.body))
+        assert host.requests == []
+
     async def test_nobody_listens(self, store: Store, host: Host) -> None:
         with pytest.raises(DownloadError, match=r"can't be reached"):
             await store.pull(at_url("http://127.0.0.1:9", host.body))
