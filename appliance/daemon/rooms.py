@@ -57,6 +57,7 @@ class Rooms:
         if self._reload is not None:
             await asyncio.gather(self._reload, return_exceptions=True)
         for name, work in (
+            ("looks", self.looks.close()),
             ("downloads", self.downloads.close()),
             ("serving", self.serving.stop()),
             ("remotes", self.remotes.pool.stop()),
