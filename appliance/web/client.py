@@ -126,7 +126,10 @@ class Client:
             kept.close()
         patience = self._patience
         host, port = (here.host, here.port) if proxy is None else (proxy.host, proxy.port)
-        wire = Wire.over(dial(host, port, patience.connect_s, self._stop), here.host, self._stop)
+        try:
+            wire = Wire.over(dial(host, port, patience.connect_s, self._stop), here.host, self._stop)
+        except OSError as error:  # of this computer: too many open files
+            raise Broken(f"no connection could be made ({error.strerror})") from None
         try:
             if here.scheme == "https":
                 if proxy is not None:

@@ -47,17 +47,17 @@ class Wire(io.RawIOBase):
         """Bytes received since the last `ask`."""
         self.reused = self.ended = False
         self.reader = _Kept(self, _BUFFER)
-        self._handle: socket.socket | None = (
-            sock.dup()
-        )  # shut down from other threads, closed by this one only
+        self._handle: socket.socket | None = None
+        """The same connection once more: shut down from other threads, closed by this one only."""
 
     @classmethod
     def over(cls, sock: socket.socket, host: str, stop: Stop) -> Self:
-        """A wire that `stop` ends. Raises Broken, with the socket closed, when it is set already."""
+        """A wire that `stop` ends. Raises Broken when it is set already, or OSError, with the socket closed."""
         wire = cls(sock, host, stop)
         try:
+            wire._handle = sock.dup()
             stop.add(wire, wire._end)
-        except Broken:
+        except (Broken, OSError):
             wire.close()
             raise
         return wire

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import socket
 import threading
 import time
@@ -154,3 +156,16 @@ def test_connecting_ends_in_time() -> None:
         pytest.raises(Broken, match="did not answer in time"),
     ):
         client.get(f"http://127.0.0.1:{port}/")
+
+
+@pytest.mark.parametrize("name", ["socketpair", "dup"])
+def test_a_computer_without_free_files_is_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*args: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with Server(whole) as server, Client(PATIENT, env={}) as client:
+        with monkeypatch.context() as patched:
+            patched.setattr(socket if name == "socketpair" else socket.socket, name, none_left)
+            with pytest.raises(Broken, match="Too many open files"):
+                client.get(server.url)
+        assert client.get(server.url).status == 200
