@@ -21,8 +21,8 @@ from appliance.store.refetch import Refetch
 
 _EACH = 4
 _RUNS = 16
-"""So many replaced chunks, and so many runs of them, are each followed by a check of the whole. After more only
-each power of two: where a place has altogether other bytes, the checks would take the square of its size."""
+"""So many replaced chunks, and so many runs of them, are each followed by a check of the whole. After more
+only each power of two: where a place has altogether other bytes, checks would take the square of its size."""
 
 
 class Repair:

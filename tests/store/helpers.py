@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import pytest
-
 from appliance.catalog import File, Model, ModelRef, Package, Source, UrlSource, Variant, WheelSource
 from appliance.store import Limits, Progress
 
@@ -91,5 +89,5 @@ async def until(true: Callable[[], bool], what: str, limit_s: float = 20.0) -> N
     end = time.monotonic() + limit_s
     while not true():
         if time.monotonic() > end:
-            pytest.fail(f"{what} did not happen within {limit_s} s")
+            raise AssertionError(f"{what} did not happen within {limit_s} s")
         await asyncio.sleep(0.01)
