@@ -52,7 +52,7 @@ class Wire(io.RawIOBase):
 
     @classmethod
     def over(cls, sock: socket.socket, host: str, stop: Stop) -> Self:
-        """A wire that `stop` ends. Raises Broken when it is set already, or OSError, with the socket closed."""
+        """A wire that `stop` ends. Raises Broken when that is up already, or OSError; closes it then."""
         wire = cls(sock, host, stop)
         try:
             wire._handle = sock.dup()
