@@ -14,6 +14,7 @@ TOOLS = {
     "g++": ("g++", "builds the llama-cpp-python engine"),
     "cmake": ("cmake", "builds the llama-cpp-python engine"),
     "tmux": ("tmux", "shows the terminal UI on a real pseudo-terminal"),
+    "openssl": ("openssl", "makes the certificates of the TLS tests"),
 }
 VULKAN_DRIVER = ("mesa-vulkan-drivers", "the Vulkan device made of the CPU")
 
