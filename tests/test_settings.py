@@ -69,6 +69,28 @@ def test_an_error_names_the_key(tmp_path: Path, text: str, key: str) -> None:
     assert key in caught.value.message
 
 
+@pytest.mark.parametrize(
+    "mirror",
+    [
+        "mirror.example",
+        "ftp://m",
+        "https://me:secret@m",
+        "https://m?k=secret",
+        "http://[::1",
+        "http://m:99999",
+    ],
+)
+def test_a_mirror_is_an_address_and_no_secret_is_shown(tmp_path: Path, mirror: str) -> None:
+    file = write(tmp_path, f'[downloads]\nmirrors = ["https://good.example/hf", "{mirror}"]\n')
+    with pytest.raises(SettingsError, match=r"downloads\.mirrors") as caught:
+        settings.load(file, env={})
+    assert "mirror 2" in (caught.value.cause or "")
+    assert "secret" not in str(caught.value)
+    with pytest.raises(SettingsError) as caught:
+        settings.from_text("downloads.mirrors", mirror)
+    assert "me:" not in str(caught.value)
+
+
 def test_settings_are_frozen(tmp_path: Path) -> None:
     loaded = settings.load(tmp_path / "absent.toml", env={})
     with pytest.raises(ValueError, match="frozen"):

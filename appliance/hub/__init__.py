@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from appliance.hub.address import endpoint, file_url, token
+from appliance.hub.address import endpoint, file_url, mirror_of, token
 from appliance.hub.aside import aside
 from appliance.hub.ask import DEADLINE_S, Found, Repo, look, search
 from appliance.hub.names import HubName, is_commit, is_repo, of_url, parse
@@ -24,6 +24,7 @@ __all__ = [
     "is_repo",
     "label_of",
     "look",
+    "mirror_of",
     "of_url",
     "parse",
     "part_of",

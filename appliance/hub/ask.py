@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
-from appliance.errors import HubError, HubOffline, UsageError
+from appliance.errors import HubOffline, UsageError
 from appliance.hub import names
-from appliance.hub.address import endpoint, token
+from appliance.hub.address import endpoint, mirror_of, token
 from appliance.hub.failures import Asked, not_a_hub, translated
 from appliance.hub.quants import RepoFile, is_gguf
 from appliance.text import clean_line
@@ -47,6 +47,13 @@ class Repo:
     params: int | None
     arch: str | None
     context: int | None
+    mirror: str | None = None
+    """HOST[:PORT] that `HF_ENDPOINT` names, which stated all this; None = the public Hub did."""
+
+    @property
+    def stated_by(self) -> str:
+        """Who stated all this, for people."""
+        return "the Hub" if self.mirror is None else f"{self.mirror} (HF_ENDPOINT)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +79,7 @@ def look(
 ) -> Repo:
     """What `repo` holds at `revision` (None = its main branch), which is resolved to a commit.
 
-    Raises UsageError for a name that can't be one, and the kinds of HubError.
+    Raises UsageError for a name, an `HF_ENDPOINT` or a token that can't be one, and the kinds of HubError.
     """
     if not names.is_repo(repo):
         raise UsageError(f"{clean_line(repo, 200)!r} is not OWNER/NAME of a repository.")
@@ -90,26 +97,53 @@ def look(
             license=_license(info.tags, info.card_data), gated=bool(info.gated),
             downloads=_count(info.downloads), likes=_count(info.likes), params=_count(gguf.get("total")),
             arch=_text(gguf.get("architecture")), context=_count(gguf.get("context_length")),
+            mirror=mirror_of(asked.base),
         )  # fmt: skip
 
 
 def search(
     text: str, *, limit: int = 20, env: Mapping[str, str] | None = None, seconds: float = DEADLINE_S
 ) -> tuple[Found, ...]:
-    """Repositories with GGUF files whose name holds `text`, the most fetched first. Raises HubError."""
+    """Repositories with GGUF files whose name holds `text`, the most fetched first.
+
+    A row that is not of the Hub's form is left out. Raises HubError, also when all rows are like that, and
+    UsageError for an `HF_ENDPOINT` or a token that can't be one.
+    """
     with _asking(env, seconds) as (api, asked):
-        found = api.list_models(
-            search=text, filter="gguf", sort="downloads", limit=limit, expand=list(_SEARCH_FIELDS)
-        )
-        return tuple(
-            Found(
-                repo=info.id, page=f"{asked.base}/{info.id}", downloads=_count(info.downloads),
-                likes=_count(info.likes), gated=bool(info.gated), license=_license(info.tags, info.card_data),
-                updated=_date(info.last_modified),
-            )
-            for info in found
-            if names.is_repo(str(info.id))
+        rows = _rows(api, text, limit)
+        found = [repo for row in rows if (repo := _found(row, asked.base)) is not None]
+        if rows and not found:
+            raise not_a_hub(asked, "Not one of its rows has the form of the Hub's.")
+        return tuple(found)
+
+
+def _rows(api: HfApi, text: str, limit: int) -> list[Any]:
+    """What the search answers, unread: the library's own reader ends at the first row that is broken."""
+    from huggingface_hub.utils import build_hf_headers, paginate  # type: ignore[attr-defined]
+
+    headers = build_hf_headers(token=api.token, library_name=api.library_name)
+    params = {
+        "filter": ["gguf"], "search": text, "sort": "downloads", "limit": limit,
+        "expand": list(_SEARCH_FIELDS),
+    }  # fmt: skip
+    return list(itertools.islice(paginate(f"{api.endpoint}/api/models", params, headers), limit))
+
+
+def _found(row: Any, base: str) -> Found | None:
+    """One row of a search; None for one that is not of the Hub's form."""
+    from huggingface_hub import ModelInfo
+
+    try:
+        info = ModelInfo(**row)  # type: ignore[no-untyped-call]
+        if not names.is_repo(info.id):
+            return None
+        return Found(
+            repo=info.id, page=f"{base}/{info.id}", downloads=_count(info.downloads),
+            likes=_count(info.likes), gated=bool(info.gated), license=_license(info.tags, info.card_data),
+            updated=_date(info.last_modified),
         )  # fmt: skip
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 @contextlib.contextmanager
@@ -126,12 +160,6 @@ def _asking(
     from appliance.hub.client import calling
 
     base, secret = endpoint(env), token(env)
-    parts = urlsplit(base)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
-        raise HubError(
-            "HF_ENDPOINT is not the address of a Hub.",
-            cause="It must be http(s)://HOST[:PORT][/PATH], without a user, a password or a query.",
-        )
     asked = Asked(base, repo, revision, token=secret is not None)
     try:
         with calling(base, secret, seconds) as api:

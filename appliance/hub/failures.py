@@ -58,7 +58,7 @@ def translated(error: Exception, asked: Asked) -> ApplianceError | None:
         return HubError(clean_line(str(error), 300), hint="Check HF_ENDPOINT and the proxy.")
     if isinstance(error, theirs.HfHubHTTPError):
         return _of_status(error, asked)
-    if isinstance(error, ValueError | KeyError | TypeError | AttributeError):
+    if isinstance(error, ValueError | KeyError | TypeError | AttributeError | RecursionError):
         return not_a_hub(asked, "Its answer does not have the form of the Hub's.")
     return None
 

@@ -48,7 +48,10 @@ def parse(text: str) -> HubName:
 
 def of_url(url: str, base: str) -> HubName | None:
     """What an address at the Hub `base` means (`.../OWNER/REPO/resolve|blob/REV/FILE`), else None."""
-    parts, hub = urlsplit(url), urlsplit(base)
+    try:
+        parts, hub = urlsplit(url), urlsplit(base)
+    except ValueError:
+        return None
     if (parts.scheme, parts.netloc.lower()) != (hub.scheme, hub.netloc.lower()):
         return None
     if not parts.path.startswith(f"{hub.path}/"):

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, field_validator
 
+from appliance.settings.addresses import problem_of
 from appliance.units import parse_duration, parse_size, write_duration, write_size
 
 
@@ -89,6 +90,16 @@ class Downloads(Section):
     """Bytes per second over all transfers of one process; 0 = as fast as it goes."""
     mirrors: tuple[str, ...] = ()
     """Base URLs with the Hub's paths, tried in order after `HF_ENDPOINT` and before the public Hub."""
+
+    @field_validator("mirrors")
+    @classmethod
+    def _addresses(cls, mirrors: tuple[str, ...]) -> tuple[str, ...]:
+        for number, mirror in enumerate(mirrors, 1):
+            if problem := problem_of(mirror):  # its text may hold a password, so it is not shown
+                raise ValueError(
+                    f"mirror {number} is no address of a Hub: {problem[0].lower()}{problem[1:-1]}"
+                )
+        return mirrors
 
 
 class Planning(Section):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -80,6 +82,26 @@ def test_search_gives_the_most_fetched_first(hub: Hub, env: Env) -> None:
     assert room.search("nothing so", env=env) == ()
 
 
+def test_a_broken_row_of_a_search_hides_no_other(hub: Hub, env: Env) -> None:
+    rows = [
+        {"id": 7}, {"no": "id"}, "text", {"id": "a/b", "lastModified": "yesterday"}, {"id": "own/good"},
+        {"id": "a/" + "x" * 300}, {"id": "own/odd", "tags": 5, "cardData": ["x"], "downloads": "many"},
+    ]  # fmt: skip
+    hub.acts = [server.says(200, json.dumps(rows), "application/json")]
+    found = room.search("x", env=env)
+    assert [(repo.repo, repo.downloads) for repo in found] == [("own/good", None), ("own/odd", None)]
+
+
+def test_who_stated_it_is_known(hub: Hub, env: Env) -> None:
+    host = hub.url.removeprefix("http://")
+    found = room.look(NAME, env=env)
+    assert (found.mirror, found.stated_by) == (host, f"{host} (HF_ENDPOINT)")
+    for base in ("https://huggingface.co", "https://HuggingFace.co/"):
+        assert room.mirror_of(room.endpoint({"HF_ENDPOINT": base})) is None
+    assert room.mirror_of(room.endpoint({})) is None
+    assert room.mirror_of("https://mirror.example/hf") == "mirror.example"
+
+
 class TestTheToken:
     def test_it_goes_to_the_endpoint(self, hub: Hub, env: Env) -> None:
         hub.add("me/hidden", private=True, members=frozenset({"hf_me"})).commit({"a-Q4_0.gguf": BODY})
@@ -101,6 +123,19 @@ class TestTheToken:
         monkeypatch.setenv("HF_TOKEN", "hf_of_the_process")
         room.look(NAME, env=env)
         assert "Authorization" not in hub.requests[0].headers
+
+    @pytest.mark.parametrize("token", ["hf_a\nX-Evil: 1", "hf_a\x00b", "hf_a b", "hf_é"])
+    def test_one_that_can_be_none_is_said_but_not_shown(
+        self, hub: Hub, env: Env, tmp_path: Path, token: str
+    ) -> None:
+        with pytest.raises(UsageError, match="HF_TOKEN is malformed") as caught:
+            room.look(NAME, env=env | {"HF_TOKEN": token})
+        assert "hf_" not in str(caught.value)
+        (tmp_path / "token").write_text(token, encoding="utf-8")
+        with pytest.raises(UsageError, match=str(tmp_path / "token")):
+            room.token({"HF_TOKEN_PATH": str(tmp_path / "token")})
+        assert hub.requests == []
+        assert room.token({"HF_TOKEN": " hf_good\n"}) == "hf_good"
 
 
 def refused(call: Callable[[], object]) -> HubError:
@@ -166,11 +201,18 @@ class TestRefusals:
             ('{"id": "owner/tiny-GGUF", "sha": "main"}', "application/json"),
             ('{"id": "a/b", "sha": "' + "ab" * 20 + '", "siblings": [{"name": "x"}]}', "application/json"),
             ("[1, 2]", "application/json"),
+            ("[" * 100_000, "application/json"),
+            ('{"a":' * 100_000, "application/json"),
         ],
     )
     def test_an_answer_that_is_not_the_hubs(self, hub: Hub, env: Env, body: str, kind: str) -> None:
         hub.acts = [server.says(200, body, kind)]
         assert "does not answer like the Hub" in refused(lambda: room.look(NAME, env=env)).message
+
+    @pytest.mark.parametrize("body", ["<html>", '{"hello": "world"}', "[1, 2]", "[" * 100_000, "7"])
+    def test_a_search_that_is_not_the_hubs(self, hub: Hub, env: Env, body: str) -> None:
+        hub.acts = [server.says(200, body, "application/json")]
+        assert "does not answer like the Hub" in refused(lambda: room.search("x", env=env)).message
 
     def test_circles_end(self, hub: Hub, env: Env) -> None:
         hub.acts = [server.moves(f"{hub.url}/api/models/{NAME}")] * 50
@@ -219,11 +261,19 @@ class TestTheWayThere:
         assert 0.3 < time.monotonic() - began < 3
         assert "in time" in (error.cause or "")
 
-    def test_an_endpoint_that_is_no_address_or_holds_a_password(self) -> None:
-        for bad in ("huggingface.co", "ftp://host", "https://me:secret@host", "https://host?x=1"):
-            error = refused(lambda bad=bad: room.look(NAME, env={"HF_ENDPOINT": bad}))  # type: ignore[misc]
-            assert "HF_ENDPOINT" in error.message
-            assert "secret" not in str(error)
+    @pytest.mark.parametrize(
+        "bad",
+        [
+            "huggingface.co", "ftp://host", "https://me:secret@host", "https://host?x=secret", "http://[::1",
+            "http://127.0.0.1:99999", "http://ho st", "http://host\n.example", "http://", "http://host#secret",
+        ],
+    )  # fmt: skip
+    def test_an_endpoint_that_is_no_address_or_holds_a_password(self, bad: str) -> None:
+        env = {"HF_ENDPOINT": bad}
+        for call in (lambda: room.look(NAME, env=env), lambda: room.search("x", env=env)):
+            with pytest.raises(UsageError, match="HF_ENDPOINT") as caught:
+                call()
+            assert "secret" not in str(caught.value)
 
     def test_the_proxy_of_the_environment_is_used(self, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("NO_PROXY", "")
