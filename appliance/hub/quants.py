@@ -14,6 +14,7 @@ _LABEL = re.compile(
     r")(?=[-._ ]|$)",
     re.IGNORECASE,
 )
+_SUFFIX = ".gguf"
 _PART = re.compile(r"^(.*)-(\d{5})-of-(\d{5})$", re.IGNORECASE)
 
 
@@ -61,14 +62,14 @@ class Quant:
 
 def part_of(path: str) -> tuple[str, int, int] | None:
     """`(stem, part, parts)` of a file of a split set, else None."""
-    found = _PART.match(path.removesuffix(".gguf"))
+    found = _PART.match(_bare(path))
     return (found[1], int(found[2]), int(found[3])) if found else None
 
 
 def label_of(path: str) -> str | None:
     """The quantisation that a file's name tells, else that of its folder: `UD-Q4_K_XL`, `Q8_0`, `F16`."""
     part = part_of(path)
-    whole = PurePosixPath(part[0] if part else path.removesuffix(".gguf"))
+    whole = PurePosixPath(part[0] if part else _bare(path))
     for name in (whole.name, *(reversed(whole.parts[:-1]))):
         found = _LABEL.findall(name)
         if found:
@@ -79,11 +80,15 @@ def label_of(path: str) -> str | None:
 def stem_of(path: str) -> str:
     """The file's name without its quantisation, part number and ending: what the model is called."""
     part = part_of(path)
-    name = PurePosixPath(part[0] if part else path.removesuffix(".gguf")).name
+    name = PurePosixPath(part[0] if part else _bare(path)).name
     found = list(_LABEL.finditer(name))
     if found:
         name = name[: found[-1].start()] + name[found[-1].end() :]
     return name.strip("-._ ")
+
+
+def _bare(path: str) -> str:
+    return path[: -len(_SUFFIX)] if is_gguf(path) else path
 
 
 def is_projector(path: str) -> bool:
@@ -92,7 +97,7 @@ def is_projector(path: str) -> bool:
 
 
 def is_gguf(path: str) -> bool:
-    return path.lower().endswith(".gguf")
+    return path.lower().endswith(_SUFFIX)
 
 
 def grouped(files: Iterable[RepoFile]) -> tuple[tuple[Quant, ...], tuple[RepoFile, ...]]:

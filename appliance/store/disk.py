@@ -55,6 +55,12 @@ def write_error(error: OSError, path: Path, missing: int) -> ApplianceError:
             cause=error.strerror,
             hint="Set APPLIANCE_HOME to a disk with another file system.",
         )
+    if error.errno == errno.ENAMETOOLONG:
+        return DownloadError(
+            f"The file system under {path.parent} can't hold a name this long.",
+            cause=f"{path.name}: {error.strerror}.",
+            hint="Set APPLIANCE_HOME to a folder with a shorter path or another file system.",
+        )
     return DownloadError(
         f"{path} can't be written.",
         cause=error.strerror or str(error),

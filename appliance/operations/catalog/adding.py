@@ -10,9 +10,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from appliance.catalog import HfSource, Model, ModelRef, Variant, repos_of
+from appliance.catalog import Catalog, HfSource, Model, Variant, repos_of
 from appliance.errors import UsageError
-from appliance.operations.catalog import choosing, sources, writing
+from appliance.operations.catalog import choosing, heritage, sources, writing
 from appliance.operations.catalog.candidate import Candidate, Wishes
 from appliance.operations.catalog.ondisk import at_path
 from appliance.operations.models import Library
@@ -37,12 +37,13 @@ async def add(
     A new id goes into the user's models.toml, and so does a further quant of an id that is there. A further
     quant of an id of the package goes to `pins.toml`, since an entry of the user would replace the
     package's as a whole. Size and hash are the user's, the Hub's, those of a server that can be trusted, or
-    read from the file; without them nothing is added.
+    read from the file; without them nothing is added. A model that is listed keeps its licence under any
+    further id.
 
     The document: `ref id quant pin stated_by size files source file` (where it was written), `added`
     (false: it was there with the same pin) and `hints`. Raises UsageError when the id has that quant with
-    another pin, NotVerified when no pin can be had or a stated one differs, HubError, DownloadError,
-    GgufError, ModelMissing.
+    another pin, is a family's or of a model from elsewhere; NotVerified when no pin can be had, or a stated
+    one differs; HubError, DownloadError, GgufError, ModelMissing.
     """
     env = os.environ if env is None else env
     wishes = Wishes(model_id, _hash(sha256), size, quant)
@@ -69,59 +70,130 @@ async def _candidate(
 
 
 def _add(library: Library, candidate: Candidate, wishes: Wishes) -> dict[str, Any]:
-    model_id = wishes.model_id or _listed_id(library, candidate) or candidate.description.model_id
+    """Enter it; when another process entered that id meanwhile, look once more and join what is there."""
+    try:
+        return _entered(library, candidate, wishes)
+    except writing.Meanwhile:
+        return _entered(library, candidate, wishes)
+
+
+def _entered(library: Library, candidate: Candidate, wishes: Wishes) -> dict[str, Any]:
+    catalog, own = library.catalog, writing.own_models(library.paths)
+    joins = None if wishes.model_id else _listed_id(catalog, candidate)
+    model_id = wishes.model_id or joins or candidate.description.model_id
     quant = wishes.quant or candidate.description.quant
     if quant is None:
         raise UsageError(
             "Neither the file's name nor its header tells the quantisation.", hint="Name it: --quant Q4_K_M."
         )
-    model = _model(model_id, quant, candidate)
-    ref = ModelRef(model, model.variants[0])
-    known = library.catalog.models.get(model.id)
-    same = (
-        next((v for v in known.variants if v.quant.casefold() == quant.casefold()), None) if known else None
-    )
+    model = _model(catalog, model_id, quant, candidate)
+    variant, known = model.variants[0], catalog.models.get(model.id)
+    _require_name(catalog, model, known, candidate, mine=model.id in own)
+    same = _same_quant(known, quant)
     if same is not None:
-        if same.source == ref.variant.source and same.files == ref.variant.files:
-            return _document(ref.model.id, same, candidate, None)
-        raise UsageError(
-            f"{model.id}:{same.quant} is in the catalog already, with another pin.",
-            cause=f"Its files come from {_place(same)}.",
-            hint="Take another name for this one: --id NAME or --quant NAME.",
-        )
-    paths = library.paths
+        return _document(model.id, same, candidate, None, _require_same(model.id, same, variant))
+    file = _written(library, model, known, mine=model.id in own)
+    said = () if joins is None else (_joined(candidate, joins),)
+    return _document(model.id, variant, candidate, file, said)
+
+
+def _written(library: Library, model: Model, known: Model | None, *, mine: bool) -> Path:
+    """The file that the entry was written to."""
+    paths, variant = library.paths, model.variants[0]
     if known is None:
         writing.add_model(paths, model)
-        file = paths.user_catalog
-    elif model.id in writing.own_models(paths):
-        writing.add_variant(paths, model.id, ref.variant)
-        file = paths.user_catalog
+    elif mine:
+        writing.add_variant(paths, model.id, variant)
     else:
-        if writing.add_pin(paths, model.id, ref.variant) != ref.variant:
+        if writing.add_pin(paths, model.id, variant) != variant:
             raise UsageError(
-                f"{ref.ref} was pinned meanwhile, to other files.", hint="Look at it, then try again."
+                f"{model.id}:{variant.quant} was pinned meanwhile, to other files.",
+                hint="Look at it, then try again.",
             )
-        file = paths.pins
-    return _document(model.id, ref.variant, candidate, file)
+        return paths.pins
+    return paths.user_catalog
 
 
-def _listed_id(library: Library, candidate: Candidate) -> str | None:
+def _require_name(
+    catalog: Catalog, model: Model, known: Model | None, candidate: Candidate, *, mine: bool
+) -> None:
+    """An id goes on meaning what it means. Raises UsageError with another one."""
+    other = heritage.free_name(catalog, candidate.description.model_id)
+    if known is None:
+        if heritage.is_family(catalog, model.id):
+            raise UsageError(
+                f"{model.id} is the name of a family of models.",
+                cause="As an id, it would take the place of the family's members.",
+                hint=f"Take another name: --id {heritage.free_name(catalog, model.id)}.",
+            )
+        return
+    if not mine and not _is_own_repo(known, candidate):
+        raise UsageError(
+            f"{model.id} is a model of the catalog, and this is not from a repository of it.",
+            cause=f"Its files come from {', '.join(repos_of(known)) or _place(known.variants[0])}.",
+            hint=f"Take another name for this one: --id {other}.",
+        )
+    if model.restricted and not known.restricted:
+        raise UsageError(
+            f"{model.id} has another licence than this one, which is limited: {model.license or 'unknown'}.",
+            cause=model.license_note,
+            hint=f"Take another name for this one: --id {other}.",
+        )
+
+
+def _is_own_repo(known: Model, candidate: Candidate) -> bool:
+    source = candidate.source
+    return isinstance(source, HfSource) and source.repo.casefold() in {r.casefold() for r in repos_of(known)}
+
+
+def _same_quant(known: Model | None, quant: str) -> Variant | None:
+    variants = () if known is None else known.variants
+    return next((v for v in variants if v.quant.casefold() == quant.casefold()), None)
+
+
+def _require_same(model_id: str, same: Variant, wanted: Variant) -> tuple[str, ...]:
+    """What to say of a variant that is there already with these bytes. Raises UsageError for other bytes."""
+    old, new, alike = same.source, wanted.source, _bytes_of(same) == _bytes_of(wanted)
+    if alike and old == new:
+        return ()
+    cause = f"Its files come from {_place(same)}."
+    if isinstance(old, HfSource) and isinstance(new, HfSource) and old.repo == new.repo:
+        before, after = old.revision[:12], new.revision[:12]
+        if alike:
+            return (f"It stays pinned at commit {before}; at {after} the file is the same.",)
+        cause = f"It is pinned at commit {before} of {old.repo}, and at commit {after} this is another file."
+    raise UsageError(
+        f"{model_id}:{same.quant} is in the catalog already, with another pin.",
+        cause=cause,
+        hint="Take another name for this one: --id NAME or --quant NAME.",
+    )
+
+
+def _bytes_of(variant: Variant) -> list[tuple[str, int, str]]:
+    return [(file.name, file.size, file.sha256) for file in variant.files if file.role == "model"]
+
+
+def _listed_id(catalog: Catalog, candidate: Candidate) -> str | None:
     """The id under which the catalog lists that repository, when it is one."""
-    if not isinstance(candidate.source, HfSource):
-        return None
-    repo = candidate.source.repo
-    ids = [model.id for model in library.catalog.models.values() if repo in repos_of(model)]
+    ids = [model.id for model in catalog.models.values() if _is_own_repo(model, candidate)]
     return ids[0] if len(ids) == 1 else None
 
 
-def _model(model_id: str, quant: str, candidate: Candidate) -> Model:
+def _joined(candidate: Candidate, model_id: str) -> str:
+    repo = candidate.source.repo if isinstance(candidate.source, HfSource) else "it"
+    return f"{repo} is listed as {model_id}, so this is a quant of that; --id NAME makes an entry of its own."
+
+
+def _model(catalog: Catalog, model_id: str, quant: str, candidate: Candidate) -> Model:
     """A whole entry. Its family is its own id: a family of the package must not mean this model unasked."""
     about = candidate.description
+    stated = (candidate.license, about.license)
+    licence = heritage.terms_of(catalog, candidate.source, candidate.files, stated, candidate.page)
     try:
-        variant = Variant(quant=quant, source=candidate.source, files=candidate.files, pin=candidate.pin)
+        variant = Variant(quant=quant, source=candidate.source, files=candidate.files, pin=candidate.pin, pin_host=candidate.pin_host)
         return Model(
             id=model_id, family=model_id, name=about.name, params=about.params or candidate.params,
-            context=about.context, license=candidate.license or about.license, use=about.use,
+            context=about.context, license=licence.license, license_note=licence.note, use=about.use,
             notes=f"{about.arch} arch", variants=(variant,),
         )  # fmt: skip
     except ValidationError as error:
@@ -143,14 +215,16 @@ def _wrong_name(error: ValidationError, model_id: str, quant: str) -> UsageError
     return None
 
 
-def _document(model_id: str, variant: Variant, candidate: Candidate, file: Path | None) -> dict[str, Any]:
+def _document(
+    model_id: str, variant: Variant, candidate: Candidate, file: Path | None, said: tuple[str, ...] = ()
+) -> dict[str, Any]:
     return {
         "ref": f"{model_id}:{variant.quant}", "id": model_id, "quant": variant.quant, "pin": variant.pin,
         "stated_by": candidate.stated_by, "size": variant.size,
         "source": variant.source.model_dump(mode="json"),
         "files": [file.model_dump(mode="json", exclude={"members"}) for file in variant.files],
         "added": file is not None, "file": None if file is None else str(file),
-        "hints": list(candidate.hints),
+        "hints": [*said, *candidate.hints],
     }  # fmt: skip
 
 

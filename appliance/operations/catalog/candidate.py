@@ -29,5 +29,10 @@ class Candidate:
     stated_by: str
     """Who stated size and hash, for people."""
     license: str | None = None
+    """As the source states it beside the file."""
+    page: str | None = None
+    """Where people can read about it; no secrets."""
     params: float | None = None
     hints: tuple[str, ...] = field(default=())
+    pin_host: str | None = None
+    """As in `Variant`."""

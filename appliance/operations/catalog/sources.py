@@ -28,7 +28,7 @@ _SECRET = re.compile(
 
 def hub_name(text: str, env: Mapping[str, str]) -> HubName | None:
     """`hf:...` or an address at the Hub as a name there; None for anything else. Raises UsageError."""
-    name = hub.parse(text) if text.startswith("hf:") else hub.of_url(text, hub.endpoint(env))
+    name = hub.parse(text) if text.startswith("hf:") else _at_the_hub(text, env)
     if name is not None and (name.path is None or not name.path.lower().endswith(".gguf")):
         raise UsageError(
             f"{clean_line(text, 200)} names no .gguf file.",
@@ -37,30 +37,43 @@ def hub_name(text: str, env: Mapping[str, str]) -> HubName | None:
     return name
 
 
+def _at_the_hub(text: str, env: Mapping[str, str]) -> HubName | None:
+    """What an address at the Hub means; a path needs no Hub. Raises UsageError for one that is no address."""
+    if not re.match(r"https?://", text, re.IGNORECASE):
+        return None
+    try:
+        urlsplit(text)
+    except ValueError:
+        raise UsageError("The address can't be read.", hint="Like https://HOST/PATH/FILE.gguf") from None
+    return hub.of_url(text, hub.endpoint(env))
+
+
 async def on_hub(name: HubName, wishes: Wishes, env: Mapping[str, str]) -> Candidate:
     """Commit, size and hash as the Hub states them; the header over a range. Raises HubError, NotVerified."""
     repo = await hub.aside(hub.look, name.repo, name.revision, env=env)
     quants, projectors = hub.grouped(repo.files)
-    quant = _with_wishes(_named(name, repo, quants), wishes)
+    quant = _with_wishes(_named(name, repo, quants), wishes, repo)
     choosing.require_pinnable(quant, repo)
     first = quant.files[0]
     url = hub.file_url(hub.endpoint(env), repo.repo, repo.commit, first.path)
     looked = await _looked(url, repo, env)
     if looked.size not in (None, first.size):
         raise NotVerified(
-            f"{clean_line(first.path, 120)} has another size than the Hub states; nothing was added.",
+            f"{clean_line(first.path, 120)} has another size than {repo.stated_by} states; nothing was added.",
             cause=f"Stated are {first.size} bytes, and the file has {looked.size}.",
             hint="Try again later, or another mirror.",
         )
     variant = choosing.variant_of("any", repo, quant.files)
+    by_user = wishes.sha256 is not None and not _stated(name, repo)
     hints = [_projector_hint(file) for file in projectors[:1]]
     if repo.gated:
         hints.append(f"The model is gated: accept its terms at {repo.page}.")
     return Candidate(
         source=HfSource(kind="hf", repo=repo.repo, revision=repo.commit), files=variant.files,
-        pin="user" if wishes.sha256 and not _stated(name, repo) else "hub",
-        description=describe(looked.header, first.path), stated_by=f"the Hub, at commit {repo.commit[:12]}",
-        license=repo.license, params=float(repo.params) if repo.params else None, hints=tuple(hints),
+        pin="user" if by_user else "hub",
+        description=describe(looked.header, first.path), stated_by=f"{repo.stated_by}, at commit {repo.commit[:12]}",
+        license=repo.license, page=repo.page, hints=tuple(hints),
+        params=float(repo.params) if repo.params else None, pin_host=None if by_user else repo.mirror,
     )  # fmt: skip
 
 
@@ -114,7 +127,7 @@ async def at_url(url: str, wishes: Wishes, env: Mapping[str, str]) -> Candidate:
     who = "you" if wishes.sha256 else f"{urlsplit(url).hostname} ({looked.sha256_from})"
     return Candidate(
         source=_url_source(url), files=(pinned,), pin="user", description=describe(looked.header, name),
-        stated_by=who,
+        stated_by=who, page=web.shown(url).rpartition("/")[0],
     )  # fmt: skip
 
 
@@ -160,7 +173,7 @@ def _other_case(name: HubName, repo: Repo) -> bool:
     return any(file.path.lower() == (name.path or "").lower() for file in repo.files)
 
 
-def _with_wishes(quant: Quant, wishes: Wishes) -> Quant:
+def _with_wishes(quant: Quant, wishes: Wishes, repo: Repo) -> Quant:
     """The user's size and hash must agree with the Hub's, and stand in where it states none."""
     if wishes.sha256 is None and wishes.size is None:
         return quant
@@ -170,7 +183,7 @@ def _with_wishes(quant: Quant, wishes: Wishes) -> Quant:
             hint="Leave them out: the Hub states those of all parts.",
         )
     file = quant.files[0]
-    _agree(wishes, file.sha256, file.size, "The Hub states")
+    _agree(wishes, file.sha256, file.size, f"{repo.stated_by[:1].upper()}{repo.stated_by[1:]} states")
     filled = hub.RepoFile(file.path, file.size or wishes.size, file.sha256 or wishes.sha256)
     return Quant(quant.label, (filled,), quant.n_parts)
 

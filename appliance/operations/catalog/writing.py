@@ -6,6 +6,7 @@ over all processes; readers see the old or the new file.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import shutil
@@ -38,11 +39,15 @@ schema = 1
 """
 
 
+class Meanwhile(UsageError):
+    """Another process wrote that entry first: what is there now counts."""
+
+
 def add_pin(paths: Paths, model_id: str, variant: Variant) -> Variant:
     """Add a variant to `pins.toml`. When another process pinned that quant meanwhile, its pin is returned."""
     file = paths.pins
     with _alone(paths), _saying(file):
-        text = catalog.read_text(file) or _NEW_PINS
+        text = _begun(catalog.read_text(file), _NEW_PINS)
         before = catalog.parse_pins(text, str(file))
         for known in before.get(model_id, ()):
             if known.quant.casefold() == variant.quant.casefold():
@@ -58,23 +63,23 @@ def add_pin(paths: Paths, model_id: str, variant: Variant) -> Variant:
 
 
 def add_model(paths: Paths, model: Model) -> None:
-    """Add a model of one variant to the user's models.toml. Raises UsageError when its id is there."""
+    """Add a model of one variant to the user's models.toml. Raises Meanwhile when its id is there."""
 
     def meaning(before: Mapping[str, Model]) -> Model:
         if model.id in before:
-            raise UsageError(f"{model.id} was added meanwhile.", hint="Look at it, then try again.")
+            raise Meanwhile(f"{model.id} was added meanwhile.", hint="Look at it, then try again.")
         return model
 
     _extend(paths, model.id, meaning, lambda document: _fill(_entry(document, model.id), model))
 
 
 def add_variant(paths: Paths, model_id: str, variant: Variant) -> None:
-    """Add a variant to a model of the user's models.toml. Raises UsageError when that quant is there."""
+    """Add a variant to a model of the user's models.toml. Raises Meanwhile when that quant is there."""
 
     def meaning(before: Mapping[str, Model]) -> Model:
         present = before[model_id].variants
         if variant.quant.casefold() in {other.quant.casefold() for other in present}:
-            raise UsageError(
+            raise Meanwhile(
                 f"{model_id}:{variant.quant} was added meanwhile.", hint="Look at it, then try again."
             )
         return before[model_id].model_copy(update={"variants": (*present, variant)})
@@ -85,7 +90,7 @@ def add_variant(paths: Paths, model_id: str, variant: Variant) -> None:
 def own_models(paths: Paths) -> Mapping[str, Model]:
     """What the user's models.toml holds. Raises CatalogError."""
     text = catalog.read_text(paths.user_catalog)
-    return {} if text is None else catalog.parse(text, str(paths.user_catalog), "user")
+    return {} if not text else catalog.parse(text, str(paths.user_catalog), "user")
 
 
 def _extend(
@@ -97,11 +102,19 @@ def _extend(
     """Let `edit` change the user's models.toml; `meaning` says what the model is to be afterwards."""
     file = paths.user_catalog
     with _alone(paths), _saying(file):
-        text = catalog.read_text(file) or _NEW_MODELS
+        text = _begun(catalog.read_text(file), _NEW_MODELS)
         before = catalog.parse(text, str(file), "user")
         expected = before | {model_id: meaning(before)}
         after = _edited(text, edit, lambda new: catalog.parse(new, str(file), "user") == expected)
         _write(file, after)
+
+
+def _begun(text: str | None, new: str) -> str:
+    """A file to add to: what is there, with a schema where it holds nothing but comments."""
+    if text is None or not text.strip():
+        return new
+    bare = all(line.strip()[:1] in ("", "#") for line in text.splitlines())
+    return f"{text.rstrip()}\n\nschema = 1\n" if bare else text
 
 
 def _edited(
@@ -150,6 +163,8 @@ def _append(entry: Any, variant: Variant, *, stated: bool = False) -> None:
     fields: dict[str, Any] = {"quant": variant.quant}
     if stated or variant.pin == "hub":
         fields["pin"] = variant.pin
+    if variant.pin_host is not None:
+        fields["pin_host"] = variant.pin_host
     fields["source"] = _inline(variant.source.model_dump())
     fields["files"] = _lines(variant.files)
     present = entry.get("variants")
@@ -197,7 +212,7 @@ def _saying(file: Path) -> Iterator[None]:
 
 
 def _write(file: Path, text: str | None) -> None:
-    """Replace the file as a whole, keeping its mode; a link stays a link."""
+    """Replace the file as a whole, keeping its mode, line ends and mark of byte order; a link stays a link."""
     if text is None:
         raise CatalogError(
             f"{file} is written in a way that can't be added to safely; nothing was changed.",
@@ -208,7 +223,7 @@ def _write(file: Path, text: str | None) -> None:
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")
     try:
         with os.fdopen(handle, "wb") as out:
-            out.write(text.encode())
+            out.write(_as_written(text, target))
             out.flush()
             os.fsync(out.fileno())
         if target.exists():
@@ -217,6 +232,15 @@ def _write(file: Path, text: str | None) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def _as_written(text: str, target: Path) -> bytes:
+    """The bytes of `text` with the line ends and the mark that the file has now."""
+    before = target.read_bytes() if target.exists() else b""
+    if before.count(b"\r\n") and before.count(b"\r\n") == before.count(b"\n"):
+        text = text.replace("\r\n", "\n").replace("\n", "\r\n")
+    mark = codecs.BOM_UTF8 if before.startswith(codecs.BOM_UTF8) else b""
+    return mark + text.encode()
 
 
 @contextlib.contextmanager
