@@ -188,7 +188,7 @@ class TestTheUsersFile:
     @pytest.mark.parametrize(
         ("old", "new", "line", "key"),
         [
-            (PIN, "AB" * 32, 11, "models.x.variants.0.files.0.sha256"),
+            (PIN, "xy" * 32, 11, "models.x.variants.0.files.0.sha256"),
             (COMMIT, "main", 10, "models.x.variants.0.source.revision"),
             ("size = 100", "size = -1", 11, "models.x.variants.0.files.0.size"),
             ("a.gguf", "../a.gguf", 11, "models.x.variants.0.files.0.name"),
@@ -233,6 +233,7 @@ class TestTheUsersFile:
         with pytest.raises(CatalogError) as caught:
             catalog.load(mine)
         assert f"line {line}" in (caught.value.cause or "")
+        assert caught.value.message.startswith(f"{mine}, line {line}: ")
         assert said in (caught.value.cause or "")
 
     def test_bytes_that_are_not_utf8_name_the_line(self, tmp_path: Path) -> None:
@@ -255,7 +256,7 @@ class TestTheUsersFile:
 
     def test_a_file_without_or_of_another_schema_is_refused(self, tmp_path: Path) -> None:
         mine = tmp_path / "models.toml"
-        for text, said in (("", "schema can't"), ("# new\nschema = 2\n", "line 2: schema can't")):
+        for text, said in (("[models]", "schema can't"), ("# new\nschema = 2\n", "line 2: schema can't")):
             mine.write_text(text)
             with pytest.raises(CatalogError, match=said):
                 catalog.load(mine)

@@ -23,6 +23,7 @@ from appliance.catalog.entries import (
 from appliance.catalog.files import load, package, parse, parse_pins, read_text
 from appliance.catalog.live import LiveCatalog
 from appliance.catalog.lookup import DEFAULT_LIMIT, Catalog, ModelRef, refs_of, repos_of
+from appliance.catalog.words import reason
 
 __all__ = [
     "DEFAULT_LIMIT",
@@ -46,6 +47,7 @@ __all__ = [
     "parse",
     "parse_pins",
     "read_text",
+    "reason",
     "refs_of",
     "repos_of",
 ]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import re
+import stat
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
@@ -14,6 +16,7 @@ from pydantic import Field, ValidationError
 from appliance.catalog.entries import Frozen, Model, Pin, Pinned, Variant
 from appliance.catalog.lookup import Catalog
 from appliance.catalog.where import line_of
+from appliance.catalog.words import reason
 from appliance.errors import CatalogError
 
 _PACKAGE = "models.toml of the package"
@@ -85,6 +88,12 @@ def parse_pins(text: str, where: str) -> dict[str, tuple[Variant, ...]]:
 def read_text(file: Path) -> str | None:
     """The text of a catalog file, None when it is absent. Raises CatalogError with the line of a bad byte."""
     try:
+        if not stat.S_ISREG(file.stat().st_mode):  # a pipe or a device might never end
+            raise CatalogError(
+                f"{file} can't be read.",
+                cause="It is a folder, a pipe or a device, not a file.",
+                hint="Move it away, or put a file there.",
+            )
         raw = file.read_bytes()
     except FileNotFoundError:
         return None
@@ -125,11 +134,26 @@ def _valid(form: type[_Form], text: str, where: str, hint: str) -> _Form:
     try:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise CatalogError(f"{where} is not valid TOML.", cause=str(error), hint=hint) from None
+        raise CatalogError(
+            f"{where}{_line_said(str(error), text)}: this is not valid TOML.", cause=str(error), hint=hint
+        ) from None
+    except RecursionError:
+        raise CatalogError(
+            f"{where} can't be read.", cause="Its lists or tables are nested too deeply.", hint=hint
+        ) from None
+    if not tree:  # empty, or nothing but comments: no entries yet
+        tree = {"schema": 1}
     try:
         return form.model_validate(_with_ids(tree) if form is _Document else tree)
     except ValidationError as error:
         raise _located(error, text, where, hint) from None
+
+
+def _line_said(error: str, text: str) -> str:
+    """Where the parser stopped: it says so in words only."""
+    if found := re.search(r"\(at line (\d+),", error):
+        return f", line {found[1]}"
+    return f", line {max(1, len(text.splitlines()))}" if "end of document" in error else ""
 
 
 def _located(error: ValidationError, text: str, where: str, hint: str) -> CatalogError:
@@ -140,9 +164,8 @@ def _located(error: ValidationError, text: str, where: str, hint: str) -> Catalo
     key = ".".join(map(str, location)) or "the file"
     line = line_of(text, location)
     at = f", line {line}" if line else ""
-    said = "There is no such key" if first["type"] == "extra_forbidden" else first["msg"]
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return CatalogError(f"{where}{at}: {key} can't be used.", cause=said + more, hint=hint)
+    return CatalogError(f"{where}{at}: {key} can't be used.", cause=reason(first) + more, hint=hint)
 
 
 def _with_ids(tree: dict[str, Any]) -> dict[str, Any]:

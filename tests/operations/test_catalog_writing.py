@@ -84,6 +84,37 @@ def test_a_model_and_a_variant_are_added_and_all_else_means_the_same(paths: Path
     assert [file.name for file in paths.config.iterdir()] == ["models.toml"]
 
 
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("text", [PLAIN, PLAIN.rstrip(), "# my own\n"])
+def test_line_ends_and_the_mark_of_byte_order_stay(paths: Paths, text: str, mark: bytes) -> None:
+    before = mark + text.replace("\n", "\r\n").encode()
+    paths.user_catalog.write_bytes(before)
+    writing.add_model(paths, model())
+    after = paths.user_catalog.read_bytes()
+    assert after.startswith(before)
+    assert after.count(b"\n") == after.count(b"\r\n") > before.count(b"\n")
+    assert after.count(b"\xef\xbb\xbf") == len(mark) / 3
+    assert writing.own_models(paths)["new.one-1b"] == model()
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "# my own\n\n", "# my own"])
+def test_a_file_without_entries_is_begun(paths: Paths, text: str) -> None:
+    for file in (paths.user_catalog, paths.pins):
+        file.write_text(text)
+    writing.add_model(paths, model())
+    writing.add_pin(paths, "qwen3-8b", variant())
+    assert writing.own_models(paths) == {"new.one-1b": model()}
+    assert catalog.parse_pins(paths.pins.read_text(), "pins") == {"qwen3-8b": (variant(),)}
+    assert text.strip() in paths.user_catalog.read_text()
+
+
+def test_the_mirror_that_stated_a_pin_is_kept(paths: Paths) -> None:
+    stated = variant().model_copy(update={"pin_host": "mirror.example:8443"})
+    writing.add_pin(paths, "qwen3-8b", stated)
+    assert 'pin_host = "mirror.example:8443"' in paths.pins.read_text()
+    assert catalog.load(None, paths.pins).resolve("qwen3-8b:q8_0").variant == stated
+
+
 def test_what_can_not_be_added_to_is_left_as_it_is(paths: Paths) -> None:
     words = WORDS.strip().replace("\n", ", ")
     text = f"schema = 1\nmodels = {{ mine = {{ {words}, variants = [{INLINE}] }} }}\n"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pydantic import ValidationError
 
 from appliance import hub
-from appliance.catalog import File, HfSource, Model, Role, Variant
+from appliance.catalog import File, HfSource, Model, Role, Variant, reason
 from appliance.errors import ApplianceError, NotVerified, UnknownModel
 from appliance.hub import Quant, Repo, RepoFile
 from appliance.text import clean_line
@@ -47,7 +47,7 @@ def require_pinnable(quant: Quant, repo: Repo) -> None:
         )
     if not quant.pinnable:
         raise NotVerified(
-            f"The Hub states no SHA-256 for {first}.",
+            f"{repo.stated_by[:1].upper()}{repo.stated_by[1:]} states no SHA-256 for {first}.",
             cause="Without one, nothing could prove what is fetched.",
             hint="With a hash that you trust: `appliance models add hf:... --sha256 HASH --size BYTES`.",
         )
@@ -80,7 +80,7 @@ def variant_of(
         pins.append(_pin(projector, "mmproj", None))
     try:
         source = HfSource(kind="hf", repo=repo.repo, revision=repo.commit)
-        return Variant(quant=label, source=source, files=tuple(pins), pin="hub")
+        return Variant(quant=label, source=source, files=tuple(pins), pin="hub", pin_host=repo.mirror)
     except ValidationError as error:
         raise unusable(error) from None
 
@@ -90,7 +90,7 @@ def unusable(error: ValidationError) -> ApplianceError:
     first = error.errors(include_url=False, include_input=False)[0]
     return ApplianceError(
         "This can't become an entry of the catalog.",
-        cause=clean_line(f"{'.'.join(map(str, first['loc']))}: {first['msg']}", 300),
+        cause=clean_line(f"{'.'.join(map(str, first['loc']))}: {reason(first)}", 300),
         hint="Another file of it may do; `--id` and `--quant` name the entry.",
     )
 
