@@ -15,7 +15,7 @@ from typing import TypeGuard
 
 import xxhash
 
-from appliance.store import layout
+from appliance.store import layout, regular
 from appliance.store.threads import StopFlag
 
 CHUNK = 8 << 20
@@ -77,7 +77,7 @@ def digests_of(
     """Read a whole file. `moved` is told the bytes read so far. Raises OSError, Stopped."""
     whole, part, found, done = hashlib.sha256(), xxhash.xxh3_64(), list[str](), 0
     view = memoryview(bytearray(min(_READ, chunk)))
-    with path.open("rb", buffering=0) as data:
+    with regular.reader(path, follow=True) as data:
         while n_bytes := data.readinto(view[: min(len(view), chunk - done % chunk)]):
             stop.check()
             whole.update(view[:n_bytes])

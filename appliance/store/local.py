@@ -9,7 +9,7 @@ from pathlib import Path
 
 from appliance.catalog import File, FileSource
 from appliance.errors import DownloadError, ModelMissing, NotVerified
-from appliance.store import firstbytes, layout
+from appliance.store import firstbytes, layout, regular
 from appliance.store.partfile import PartFile
 from appliance.store.prove import prove_file
 from appliance.store.threads import StopFlag
@@ -32,7 +32,7 @@ def digest(path: Path, stop: StopFlag, moved: Callable[[int], None]) -> str:
     """SHA-256 of a whole file. `moved` is told the bytes read so far. Raises OSError, Stopped."""
     found, done = hashlib.sha256(), 0
     view = memoryview(bytearray(_READ))
-    with path.open("rb", buffering=0) as data:
+    with regular.reader(path, follow=True) as data:
         while n_bytes := data.readinto(view):
             stop.check()
             found.update(view[:n_bytes])
@@ -49,7 +49,7 @@ def link(path: Path, file: File, final: Path, stop: StopFlag, moved: Callable[[i
     """
     size = path.stat().st_size
     if size != file.size:
-        with path.open("rb") as data:
+        with regular.reader(path, follow=True) as data:
             problem = firstbytes.problem(data.read(firstbytes.WANTED), file.base_name, str(path))
         raise problem or _differs(path, file, size, None)
     item = prove_file(path, stop, moved)
@@ -80,7 +80,7 @@ def _differs(path: Path, file: File, size: int, sha256: str | None) -> NotVerifi
 
 def copy(path: Path, part: PartFile, stop: StopFlag, moved: Callable[[int], None]) -> None:
     """Copy to `part` what it misses of `path`. Raises Overlong when `path` has more bytes than the pin."""
-    with path.open("rb", buffering=0) as data:
+    with regular.reader(path, follow=True) as data:
         for start, end in part.gaps():
             data.seek(start)
             while part.offset < end and (piece := data.read(min(_CHUNK, end - part.offset))):

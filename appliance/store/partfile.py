@@ -6,16 +6,18 @@ is given by `finish`, which the caller calls once the SHA-256 of the whole match
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 from appliance.catalog import File
-from appliance.store import chunks, disk, layout, partlog
+from appliance.store import chunks, disk, layout, partlog, regular, sharing
 from appliance.store.chunkfile import ChunkFile, Unwritable
 from appliance.store.chunkmap import ChunkMap
 from appliance.store.chunks import ChunkDigests
 from appliance.store.partlog import Head, Line, PartLog
+from appliance.store.regular import NotRegular
 from appliance.store.threads import StopFlag
 
 __all__ = ["Overlong", "PartFile", "Unwritable", "on_disk"]
@@ -41,11 +43,12 @@ class PartFile(ChunkFile):
     def open(self, stop: StopFlag, moved: Callable[[int], None]) -> None:
         """Open, or make, the file and read back what it holds. `moved` is told the bytes read so far.
 
-        Raises Overlong when it is larger than the pin, DiskFull, Unwritable or Stopped.
+        A file that has another name (a snapshot) is copied first: nothing is written through it. Raises
+        Overlong when it is larger than the pin, DiskFull, Unwritable or Stopped.
         """
         with self.wrapped():
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._handle = self._opened(stop)
             size = os.fstat(self._handle).st_size
             if size > self.file.size:
                 raise Overlong
@@ -57,10 +60,21 @@ class PartFile(ChunkFile):
                 layout.log(self._folder, self.file).unlink(missing_ok=True)
             self._begun = True
 
+    def _opened(self, stop: StopFlag) -> int:
+        log = layout.log(self._folder, self.file)
+        try:
+            kind = regular.kind_of(log)
+            if kind is not None:
+                raise NotRegular(log, kind)
+            sharing.unshare(self.path, stop)
+            return regular.open_file(self.path, os.O_RDWR | os.O_CREAT)
+        except NotRegular as error:
+            raise Unwritable(f"{error.filename} can't be used: {error.strerror}.", hint=error.hint) from None
+
     def _expected(self, size: int) -> list[Line]:
         """What the log says; without a log (an earlier version) the bytes before the first hole."""
-        found = partlog.read(layout.log(self._folder, self.file))
-        if found is not None and (found[0].size, found[0].sha256) == (self.file.size, self.file.sha256):
+        found = partlog.read(layout.log(self._folder, self.file), self.file.size)
+        if found is not None and found[0].sha256 == self.file.sha256:
             head, lines = found
             self._log.head = head
             if head.chunk != self.map.chunk:
@@ -184,17 +198,23 @@ class PartFile(ChunkFile):
             os.fsync(self.handle)
             self.close_handle()
             os.replace(self.path, final)
-            self.digests().write(layout.chunks(self._folder, self.file))
+            with contextlib.suppress(OSError):  # without them only a later repair is dearer
+                self.digests().write(layout.chunks(self._folder, self.file))
             layout.log(self._folder, self.file).unlink(missing_ok=True)
         layout.sync_folder(self._folder)
         return final
 
 
 def on_disk(path: Path) -> int:
-    """Bytes that a file takes on the disk: the holes of a partial file take none. 0 when it is absent."""
+    """Bytes of a partial file for which no room has to be found: holes take none yet.
+
+    0 when it is absent, and for one that has another name: it is copied before it is written.
+    """
     try:
-        stat = path.stat()
+        stat = path.lstat()
     except OSError:
+        return 0
+    if stat.st_nlink > 1:
         return 0
     return min(stat.st_size, disk.used(stat))
 

@@ -5,7 +5,8 @@
 
 Lines are only added; the last one of an index counts, and one that can't be understood (the last, torn by a
 kill) is passed over. Nothing here is made durable by itself: whoever opens the file reads back what the log
-says, so a line that came to the disk before its bytes does no harm.
+says, so a line that came to the disk before its bytes does no harm. A log is written anew before it has more
+than 64 lines for each chunk; one that is longer, or lies about that, is not believed.
 """
 
 from __future__ import annotations
@@ -15,16 +16,23 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from io import BufferedReader
 from pathlib import Path
+from typing import BinaryIO
 
-from appliance.store import chunks
+from appliance.store import chunks, regular
 
 _VERSION = 1
-_LINE = re.compile(r"(\d{1,9}) (\d{1,10}) ([0-9a-f]{16})")
-_LIMIT = 256 << 20
-"""Bytes of a log that is read at all: far above what 10 TB of lines come to."""
+_LINE = re.compile(rb"(\d{1,9}) (\d{1,10}) ([0-9a-f]{16})\n?")
+_LONGEST = 64
+"""Bytes of a line at most, its end included."""
+_HEAD = 64 << 10
+"""Bytes of the first line at most."""
+_PER_CHUNK = 64
+_LIMIT = 64 << 20
+"""Bytes of a log that is read at all, whatever its first line says of the size of the file."""
 EMPTY = "0" * 16
 """Stands where a chunk has no bytes."""
 
@@ -52,29 +60,55 @@ class Line:
         return f"{self.index} {self.length} {self.digest or EMPTY}\n"
 
 
-def read(path: Path) -> tuple[Head, dict[int, Line]] | None:
-    """The head and the last line of each chunk; None when there is no log that can be understood."""
+def most_lines(n_chunks: int) -> int:
+    """How many lines a log of a file of so many chunks may have."""
+    return _PER_CHUNK * (n_chunks + 1)
+
+
+def read(path: Path, size: int | None = None) -> tuple[Head, dict[int, Line]] | None:
+    """The head and the last line of each chunk; None when there is no log that can be understood.
+
+    `size`: of the file that it must be about; None = whatever it says. A longer log than we write is none.
+    """
     try:
-        if path.stat().st_size > _LIMIT:
-            return None
-        first, *rest = path.read_text(encoding="ascii", errors="replace").split("\n")
+        with BufferedReader(regular.reader(path)) as data:
+            head = _head(data.readline(_HEAD))
+            if head is None or size not in (None, head.size):
+                return None
+            most = most_lines(chunks.count(head.size, head.chunk)) * _LONGEST
+            if os.fstat(data.fileno()).st_size > min(_HEAD + most, _LIMIT):
+                return None
+            return head, {line.index: line for line in _lines(data, head)}
+    except OSError:
+        return None
+
+
+def _head(first: bytes) -> Head | None:
+    try:
         found = json.loads(first)
         head = Head(
             found["size"], found["sha256"], found["chunk"], _text(found, "source"), _text(found, "etag")
         )
-    except (OSError, ValueError, KeyError, TypeError):
+        known = found.get("v") == _VERSION and isinstance(head.sha256, str) and _is_size(head.size)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    if found.get("v") != _VERSION or not chunks.is_chunk(head.chunk) or not isinstance(head.size, int):
-        return None
-    n_chunks, lines = chunks.count(head.size, head.chunk), dict[int, Line]()
-    for text in rest:
-        match = _LINE.fullmatch(text)
+    return head if known and chunks.is_chunk(head.chunk) else None
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _lines(data: BinaryIO, head: Head) -> Iterator[Line]:
+    """One at a time; a line that makes no sense is passed over."""
+    n_chunks = chunks.count(head.size, head.chunk)
+    while raw := data.readline(_LONGEST):
+        match = _LINE.fullmatch(raw)
         if match is None:
             continue
-        line = Line(int(match[1]), int(match[2]), match[3])
+        line = Line(int(match[1]), int(match[2]), match[3].decode())
         if line.index < n_chunks and line.length <= min(head.chunk, head.size - line.index * head.chunk):
-            lines[line.index] = line
-    return head, lines
+            yield line
 
 
 def write(path: Path, head: Head, lines: Iterable[Line]) -> None:
@@ -107,12 +141,18 @@ class PartLog:
         self._path = path
         self.head = head
         self._out: int | None = None
+        self._last: dict[int, Line] = {}
+        """What the file says now: the last line of each chunk."""
+        self._count = 0
+        """Lines in the file."""
 
     def start(self, lines: Iterable[Line]) -> None:
         """Write it anew with `lines`, then keep it open for more."""
         self.close()
-        write(self._path, self.head, lines)
-        self._out = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self._last = {line.index: line for line in lines if line.length}
+        self._count = len(self._last)
+        write(self._path, self.head, self._last.values())
+        self._out = regular.open_file(self._path, os.O_WRONLY | os.O_APPEND)
 
     def come_from(self, source: str | None, etag: str | None, lines: Iterable[Line]) -> None:
         """Note another origin."""
@@ -126,10 +166,17 @@ class PartLog:
         return self._out is not None
 
     def add(self, line: Line) -> None:
-        if self._out is not None:
-            rest = str(line).encode("ascii")
-            while rest:
-                rest = rest[os.write(self._out, rest) :]
+        """One more line; a log that has become long is written anew, short."""
+        if self._out is None:
+            return
+        self._last[line.index] = line
+        if self._count >= most_lines(chunks.count(self.head.size, self.head.chunk)):
+            self.start(list(self._last.values()))
+            return
+        self._count += 1
+        rest = str(line).encode("ascii")
+        while rest:
+            rest = rest[os.write(self._out, rest) :]
 
     def close(self) -> None:
         if self._out is not None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from appliance.catalog import File
 from appliance.errors import DiskFull
-from appliance.store import chunks, partlog
+from appliance.store import chunks, partlog, regular
 from appliance.store.hasher import Hasher
 from appliance.store.partfile import Overlong, PartFile, Unwritable, on_disk
 from appliance.store.threads import StopFlag, Stopped
@@ -260,3 +260,96 @@ class TestTheLog:
         path = tmp_path / "log"
         path.write_text(head + "\n0 5 " + "a" * 16 + "\n")
         assert partlog.read(path) is None
+
+    def test_a_log_is_written_anew_before_it_is_long(self, tmp_path: Path) -> None:
+        path, head = tmp_path / "log", partlog.Head(2 * 4096, "aa", 4096)
+        log = partlog.PartLog(path, head)
+        log.start(())
+        longest = 0
+        for turn in range(1000):
+            log.add(partlog.Line(turn % 2, 1 + turn, f"{turn:016x}"))
+            longest = max(longest, path.read_bytes().count(b"\n"))
+        log.close()
+        assert longest <= 1 + partlog.most_lines(2)
+        found = partlog.read(path)
+        assert found == (head, {n: partlog.Line(n, 999 + n, f"{998 + n:016x}") for n in (0, 1)})
+
+    def test_a_log_that_is_too_long_for_its_file_is_none(self, tmp_path: Path) -> None:
+        path, line = tmp_path / "log", f"0 5 {'a' * 16}\n"
+        partlog.write(path, partlog.Head(100, "aa", 4096), [])
+        with path.open("a") as out:
+            out.write(line * partlog.most_lines(1))
+        assert partlog.read(path) is not None
+        with path.open("a") as out:
+            out.write(line * 8000)
+        assert partlog.read(path) is None
+
+    def test_a_log_of_another_size_is_not_read_on(self, tmp_path: Path) -> None:
+        path = tmp_path / "log"
+        partlog.write(path, partlog.Head(10**15, "aa", 4096), [partlog.Line(7, 5, "a" * 16)])
+        assert partlog.read(path, 100) is None
+        path.write_text("[" * 200_000)
+        assert partlog.read(path) is None
+
+
+class TestOtherNames:
+    """What a user keeps of our files, or puts in their place."""
+
+    def test_a_snapshot_by_hard_links_never_changes(self, tmp_path: Path) -> None:
+        folder, kept = tmp_path / "a", tmp_path / "snapshot"
+        with opened(folder) as (part, _):
+            fill_all(part, (0, 1, 7))
+        kept.mkdir()
+        for path in folder.iterdir():
+            os.link(path, kept / path.name)
+        before = {path.name: path.read_bytes() for path in kept.iterdir()}
+        assert sorted(before) == ["a.gguf.part", "a.gguf.part.log"]
+        assert on_disk(folder / "a.gguf.part") == 0, "the copy needs room of its own"
+        with opened(folder) as (part, hasher):
+            assert part.arrived == 3 * CHUNK
+            part.replace(1, bytes(CHUNK))
+            part.replace(1, BODY[CHUNK : 2 * CHUNK])
+            fill_all(part)
+            assert hasher.digest(StopFlag()) == SHA256
+            hasher.close()
+            part.finish()
+        assert {path.name: path.read_bytes() for path in kept.iterdir()} == before
+        assert sorted(path.name for path in folder.iterdir()) == ["a.gguf", "a.gguf.chunks"]
+
+    def test_a_copy_keeps_holes_and_what_a_kill_left_goes(self, tmp_path: Path) -> None:
+        big = File(name="a.gguf", size=1 << 30, sha256="0" * 64)
+        part = PartFile(tmp_path, big)
+        part.open(StopFlag(), no)
+        part.write(100 * chunks.CHUNK, os.urandom(1 << 20))
+        part.close()
+        left = tmp_path / ".a.gguf.part.0123abcd"
+        left.write_bytes(b"half")
+        os.link(part.path, tmp_path / "other")
+        part = PartFile(tmp_path, big)
+        part.open(StopFlag(), no)
+        part.close()
+        assert not left.exists()
+        assert on_disk(part.path) <= 2 << 20
+        assert part.path.read_bytes() == (tmp_path / "other").read_bytes()
+        assert not part.path.samefile(tmp_path / "other")
+
+    @pytest.mark.parametrize("name", ["a.gguf.part", "a.gguf.part.log"])
+    @pytest.mark.parametrize("kind", ["a symbolic link", "a pipe", "a folder"])
+    def test_what_is_no_regular_file_is_neither_read_nor_written(
+        self, tmp_path: Path, name: str, kind: str
+    ) -> None:
+        mine, folder = tmp_path / "mine", tmp_path / "a"
+        mine.write_bytes(b"my only copy")
+        with opened(folder) as (part, _):
+            fill_all(part, (0, 1))
+        path = folder / name
+        path.unlink()
+        if kind == "a pipe":
+            os.mkfifo(path)
+        else:
+            path.mkdir() if kind == "a folder" else path.symlink_to(mine)
+        with pytest.raises(Unwritable, match=f"it is {kind}, not a regular file") as caught, opened(folder):
+            pass
+        assert f"Move {path} away" in (caught.value.hint or "")
+        assert mine.read_bytes() == b"my only copy"
+        assert regular.kind_of(path) == kind, "it stays"
