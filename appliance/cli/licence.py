@@ -31,7 +31,7 @@ def with_licence(call: Callable[[bool], T], accepted: bool) -> T:
     try:
         return call(accepted)
     except LicenseNotAccepted as error:
-        if accepted or not _agrees(error):
+        if accepted or not agrees(error):
             raise
     return call(True)
 
@@ -45,7 +45,8 @@ async def allowed(shelf: Library, name: str, accepted: bool) -> ModelRef:
     return ref
 
 
-def _agrees(error: LicenseNotAccepted) -> bool:
+def agrees(error: LicenseNotAccepted) -> bool:
+    """Ask the person. False where nobody is there to ask."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     remark(clean_line(error.message))

@@ -9,8 +9,11 @@ from pathlib import Path, PurePosixPath
 from pydantic import ValidationError
 
 from appliance.catalog import Catalog, File, FileSource, HfSource, Model, ModelRef, Source, Variant
+from appliance.catalog.entries import MAX_NAME
 from appliance.errors import UsageError
 from appliance.operations import naming
+from appliance.operations.catalog import heritage
+from appliance.operations.catalog.heritage import Terms
 from appliance.operations.describe import describe
 from appliance.store.caches import Candidate, Part
 from appliance.store.prove import Proven
@@ -39,11 +42,14 @@ def new_ref(
     if kind is not None:
         raise UsageError(f"{candidate.name} is {kind}, not a model.", hint="Import the model beside it.")
     quant = quant or naming.quant_of(headers, candidate.main.file)
-    variant = _variant(candidate, parts, quant, model_id or naming.model_id_of(candidate, headers[0]))
-    found = _free_id(catalog, variant, model_id, naming.model_id_of(candidate, headers[0]))
+    derived = naming.model_id_of(candidate, headers[0])
+    variant = _variant(candidate, parts, quant, model_id or derived)
+    said = describe(headers[0], candidate.main.file)
+    page = None if candidate.repo is None else f"hf:{candidate.repo}"
+    licence = heritage.terms_of(catalog, candidate.repo, variant.files, (said.license,), page)
+    found = _free_id(catalog, variant, model_id, derived, licence)
     if isinstance(found, Model):
         return ModelRef(found, variant)
-    said = describe(headers[0], candidate.main.file)
     sees = any(part.role == "mmproj" for part, _ in parts) and said.use[0] in ("chat", "completion")
     try:
         model = Model(
@@ -52,7 +58,8 @@ def new_ref(
             name=headers[0].name or found,
             params=naming.params_of(headers),
             context=said.context,
-            license=said.license,
+            license=licence.license,
+            license_note=licence.note,
             use=(*said.use, "vision") if sees else said.use,
             variants=(variant,),
         )
@@ -61,7 +68,9 @@ def new_ref(
     return ModelRef(model, variant)
 
 
-def _free_id(catalog: Catalog, variant: Variant, wanted: str | None, derived: str) -> str | Model:
+def _free_id(
+    catalog: Catalog, variant: Variant, wanted: str | None, derived: str, licence: Terms
+) -> str | Model:
     """An id that means nothing else yet; or the user's own model of that id, when it lacks this quant."""
     names = [wanted] if wanted else [derived, derived + _IMPORTED, f"{derived}-{variant.main.sha256[:8]}"]
     families = {model.family for model in catalog.models.values()}
@@ -69,7 +78,7 @@ def _free_id(catalog: Catalog, variant: Variant, wanted: str | None, derived: st
         model = catalog.models.get(name)
         if model is None and name not in families:
             return name
-        if model is not None and _takes(model, variant.quant):
+        if model is not None and _takes(model, variant.quant, licence):
             return model
     taken = names[0]
     raise UsageError(
@@ -79,10 +88,14 @@ def _free_id(catalog: Catalog, variant: Variant, wanted: str | None, derived: st
     )
 
 
-def _takes(model: Model, quant: str) -> bool:
-    """True for a model that only the user entered, and that lacks this quant."""
+def _takes(model: Model, quant: str, licence: Terms) -> bool:
+    """True for a model that only the user entered, that lacks this quant, and is as limited as this one."""
     own = all(variant.pin == "user" for variant in model.variants)
-    return own and not any(variant.quant.casefold() == quant.casefold() for variant in model.variants)
+    return (
+        own
+        and (model.restricted or not licence.restricted)
+        and not any(variant.quant.casefold() == quant.casefold() for variant in model.variants)
+    )
 
 
 def _variant(
@@ -107,7 +120,7 @@ def _variant(
 
 def _source(candidate: Candidate, parts: Sequence[tuple[Part, Proven]]) -> tuple[Source, list[str]]:
     """Where the bytes can be had again: the Hub, if its cache told the truth of all files, else this disk."""
-    true = all(part.sha256 == item.sha256 for part, item in parts)
+    true = all(part.sha256 == item.sha256 and _is_safe(Path(part.file).name) for part, item in parts)
     if candidate.repo is not None and candidate.revision is not None and true:
         hub = HfSource(kind="hf", repo=candidate.repo, revision=candidate.revision)
         return hub, [part.file for part, _ in parts]
@@ -119,7 +132,8 @@ def _source(candidate: Candidate, parts: Sequence[tuple[Part, Proven]]) -> tuple
 def _is_safe(name: str) -> bool:
     """A name that `catalog.File` takes, and that says something (a blob's does not)."""
     blob = name.startswith("sha256-")
-    return name.isprintable() and not blob and not name.startswith(".") and not _UNSAFE.search(name)
+    short = len(name.encode(errors="replace")) <= MAX_NAME
+    return short and name.isprintable() and not blob and not name.startswith(".") and not _UNSAFE.search(name)
 
 
 def _unusable(candidate: Candidate, error: ValidationError) -> UsageError:

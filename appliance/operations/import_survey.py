@@ -15,7 +15,7 @@ from appliance.errors import UsageError
 from appliance.operations.models import Library
 from appliance.store import Stored, caches, threads
 from appliance.store.adopt import best_way
-from appliance.store.caches import Candidate, Origin, Part, Scan, Skipped
+from appliance.store.caches import Bounds, Candidate, Origin, Part, Scan, Skipped
 from appliance.store.taking import How
 from appliance.text import clean_line
 
@@ -54,7 +54,8 @@ async def candidates(
 ) -> Survey:
     """Look at what the programs have. Verifies nothing, changes nothing."""
     where = os.environ if env is None else env
-    scans = await threads.run(None, caches.scan, where, home or Path.home(), origins)
+    bounds = Bounds(ours=library.paths.models)
+    scans = await threads.run(None, caches.scan, where, home or Path.home(), origins, bounds)
     found = [candidate for scan in scans for candidate in scan.candidates]
     return Survey(
         await threads.run(None, _judged, library, found),
@@ -75,7 +76,9 @@ def models_of(ref: ModelRef) -> list[File]:
 
 async def named(library: Library, word: str, origins: Collection[Origin] = PROGRAMS) -> tuple[Candidate, ...]:
     """What a file, a folder or a name out of `candidates` means. Raises UsageError when it means nothing."""
-    scan = await threads.run(None, _scan_path, Path(word))
+    if not word.strip():
+        raise UsageError("An empty name was given.", hint=_HINT)
+    scan = await threads.run(None, _scan_path, Path(word), library)
     if scan is not None and scan.candidates:
         return scan.candidates
     if scan is None:
@@ -87,9 +90,9 @@ async def named(library: Library, word: str, origins: Collection[Origin] = PROGR
     raise _nothing(word, scan)
 
 
-async def the_one(path: Path) -> Candidate:
+async def the_one(library: Library, path: Path) -> Candidate:
     """The model of a file, or the only one in a folder. Raises UsageError."""
-    scan = await threads.run(None, _scan_path, path)
+    scan = await threads.run(None, _scan_path, path, library)
     if scan is None:
         raise UsageError(f"There is no file {clean_line(str(path), 300)}.", hint=_HINT)
     if not scan.candidates:
@@ -111,11 +114,11 @@ def _nothing(word: str, scan: Scan) -> UsageError:
     )
 
 
-def _scan_path(path: Path) -> Scan | None:
+def _scan_path(path: Path, library: Library) -> Scan | None:
     """None when nothing is there. Raises UsageError when that can't be told."""
     try:
         whole = path.expanduser()
-        return caches.scan_path(whole) if whole.exists() else None
+        return caches.scan_path(whole, Bounds(ours=library.paths.models)) if whole.exists() else None
     except (OSError, RuntimeError, ValueError) as error:
         raise UsageError(
             f"{clean_line(str(path), 300)} can't be looked at.", cause=clean_line(str(error), 200), hint=_HINT

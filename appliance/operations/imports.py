@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from appliance.catalog import Catalog, File, ModelRef
 from appliance.errors import ApplianceError
-from appliance.operations.catalog import writing
+from appliance.operations.catalog import require_license, writing
+from appliance.operations.import_checks import require_no_other, require_stated
 from appliance.operations.import_entry import new_ref
 from appliance.operations.import_survey import (
     PROGRAMS,
@@ -32,6 +34,7 @@ from appliance.store.caches import Candidate, Part
 from appliance.store.prove import Proven, prove_files
 from appliance.store.taking import How
 from appliance.store.types import no_progress
+from appliance.text import clean_line
 
 __all__ = ["PROGRAMS", "Found", "Imported", "Survey", "candidates", "import_path", "named"]
 
@@ -62,25 +65,32 @@ async def import_path(
     id: str | None = None,  # noqa: A002 - the word of the command line
     quant: str | None = None,
     how: How | None = None,
+    accepted: bool = False,
     on_progress: OnProgress = no_progress,
 ) -> Imported:
     """Hash a model file (with its set and projector), and take it in as what it is.
 
     `id` and `quant` name it where the catalog does not know its bytes. `how` None: by hard link, else by
-    reference. Raises UsageError (no such file, name taken, `how` not possible), NotVerified, GgufError,
-    ModelMissing and what `Store.adopt` raises. The user's files are never changed.
+    reference. `accepted`: its licence, where that limits use. Raises UsageError (no such file, name taken,
+    `how` not possible), NotVerified (its bytes are not what it is stated to be; without `id` also where the
+    catalog pins others for it), LicenseNotAccepted, GgufError, ModelMissing and what `Store.adopt` raises.
+    The user's files are never changed.
     """
-    candidate = what if isinstance(what, Candidate) else await the_one(what)
+    candidate = what if isinstance(what, Candidate) else await the_one(library, what)
     if id is None and quant is None and how is None:
         here = await threads.run(None, _as_it_is, library, candidate)
         if here is not None:
             return here
-    work = _Import(library, candidate, how, on_progress)
+    work = _Import(library, candidate, how, accepted, on_progress)
     await work.prove(candidate.models)
+    require_stated(library, candidate.models, work.proven)
     refs = _listed(library.catalog, [work.proven[part.path] for part in candidate.models], id, quant)
     if refs:
         return await work.as_listed(refs)
+    if id is None:
+        await threads.run(None, require_no_other, library, candidate, work.proven)
     await work.prove(candidate.parts)
+    require_stated(library, candidate.parts, work.proven)
     return await work.as_new(id, quant)
 
 
@@ -88,11 +98,17 @@ class _Import:
     """One import, with what has been hashed for it so far."""
 
     def __init__(
-        self, library: Library, candidate: Candidate, how: How | None, on_progress: OnProgress
+        self,
+        library: Library,
+        candidate: Candidate,
+        how: How | None,
+        accepted: bool,
+        on_progress: OnProgress,
     ) -> None:
         self._library = library
         self._candidate = candidate
         self._how = how
+        self._accepted = accepted
         self._on_progress = on_progress
         self.proven: dict[Path, Proven] = {}
         """By the path of the part."""
@@ -115,14 +131,21 @@ class _Import:
             return [pin for pin in ref.variant.files if pin.sha256 not in here]
 
         ref = min(refs, key=lambda ref: len(lacking(ref)))
+        await self._require_license(ref)
         files = [here.get(pin.sha256) for pin in ref.variant.files]
         done = await self._library.store.adopt(ref, files, self._how, self._on_progress)
         return Imported(ref, done.stored, done.how, done.why, True, tuple(lacking(ref)))
+
+    async def _require_license(self, ref: ModelRef, named: str | None = None) -> None:
+        path = shlex.quote(clean_line(str(self._candidate.main.path), 300))
+        command = f"appliance models import {path}" + (f" --id {named}" if named else "")
+        await threads.run(None, require_license, self._library, ref, self._accepted, command)
 
     async def as_new(self, model_id: str | None, quant: str | None) -> Imported:
         """As a model of the user's own."""
         catalog = self._library.catalog
         ref = new_ref(catalog, self._candidate, self.proven, model_id=model_id, quant=quant)
+        await self._require_license(ref, model_id)
         files = [self.proven[part.path] for part in self._candidate.parts]
         done = await self._library.store.adopt(ref, files, self._how, self._on_progress)
         try:

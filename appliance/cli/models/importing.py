@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from appliance.cli.licence import accept_option, agrees
 from appliance.cli.output import cell, emit, json_option, library, remark, run, say, show, table
 from appliance.cli.progress import Bar
-from appliance.errors import ApplianceError, UsageError
+from appliance.errors import ApplianceError, LicenseNotAccepted, UsageError
 from appliance.units import size as size_text
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ _WAYS = {"link": "hard link", "reference": "reference", "copy": "copy"}
     type=click.Choice(["link", "reference", "copy"]),
     help="Default: hard link, or reference where that can't be.",
 )
+@accept_option
 @json_option
 def import_models(
     paths: tuple[str, ...],
@@ -44,6 +46,7 @@ def import_models(
     model_id: str | None,
     quant: str | None,
     how: How | None,
+    accept_license: bool,
     as_json: bool,
 ) -> None:
     """Use models that other programs have, without a copy. Each is hashed first.
@@ -66,7 +69,7 @@ def import_models(
         survey = run(_survey(library(), program))
         emit(_list_document(survey)) if as_json else _show(survey)
         return
-    work = _Work(library(), model_id, quant, how, quiet=as_json)
+    work = _Work(library(), model_id, quant, how, accept_license, quiet=as_json)
     run(work.do(paths, program))
     if as_json:
         emit({
@@ -86,12 +89,20 @@ class _Work:
     """Imports one after the other; what fails does not keep the rest from being tried."""
 
     def __init__(
-        self, shelf: Library, model_id: str | None, quant: str | None, how: How | None, *, quiet: bool
+        self,
+        shelf: Library,
+        model_id: str | None,
+        quant: str | None,
+        how: How | None,
+        accepted: bool,
+        *,
+        quiet: bool,
     ) -> None:
         self._shelf = shelf
         self._model_id = model_id
         self._quant = quant
         self._how = how
+        self._accepted = accepted
         self._quiet = quiet
         self._wanted = 0
         self.done: list[tuple[Candidate, Imported]] = []
@@ -121,19 +132,28 @@ class _Work:
         for candidate in wanted:
             await self._import(candidate)
 
-    async def _import(self, candidate: Candidate) -> None:
+    async def _taken(self, candidate: Candidate, accepted: bool) -> Imported:
         from appliance.operations.imports import import_path
 
+        with Bar() as bar:
+            return await import_path(
+                self._shelf,
+                candidate,
+                id=self._model_id,
+                quant=self._quant,
+                how=self._how,
+                accepted=accepted,
+                on_progress=bar.update,
+            )
+
+    async def _import(self, candidate: Candidate) -> None:
         try:
-            with Bar() as bar:
-                item = await import_path(
-                    self._shelf,
-                    candidate,
-                    id=self._model_id,
-                    quant=self._quant,
-                    how=self._how,
-                    on_progress=bar.update,
-                )
+            try:
+                item = await self._taken(candidate, self._accepted)
+            except LicenseNotAccepted as error:
+                if not agrees(error):
+                    raise
+                item = await self._taken(candidate, True)
         except ApplianceError as error:
             self._failed(candidate.name, error)
             return

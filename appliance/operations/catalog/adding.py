@@ -188,9 +188,13 @@ def _model(catalog: Catalog, model_id: str, quant: str, candidate: Candidate) ->
     """A whole entry. Its family is its own id: a family of the package must not mean this model unasked."""
     about = candidate.description
     stated = (candidate.license, about.license)
-    licence = heritage.terms_of(catalog, candidate.source, candidate.files, stated, candidate.page)
+    repo = candidate.source.repo if isinstance(candidate.source, HfSource) else None
+    licence = heritage.terms_of(catalog, repo, candidate.files, stated, candidate.page)
     try:
-        variant = Variant(quant=quant, source=candidate.source, files=candidate.files, pin=candidate.pin, pin_host=candidate.pin_host)
+        variant = Variant(
+            quant=quant, source=candidate.source, files=candidate.files, pin=candidate.pin,
+            pin_host=candidate.pin_host,
+        )  # fmt: skip
         return Model(
             id=model_id, family=model_id, name=about.name, params=about.params or candidate.params,
             context=about.context, license=licence.license, license_note=licence.note, use=about.use,

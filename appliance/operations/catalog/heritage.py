@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from appliance.catalog import Catalog, File, HfSource, Model, Source, repos_of, terms
+from appliance.catalog import Catalog, File, Model, repos_of, terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +21,14 @@ class Terms:
 
 
 def terms_of(
-    catalog: Catalog, source: Source, files: Sequence[File], stated: Iterable[str | None], page: str | None
+    catalog: Catalog, repo: str | None, files: Sequence[File], stated: Iterable[str | None], page: str | None
 ) -> Terms:
     """What counts for these files: `stated` by card and header, or what the catalog says of the same model.
 
     The same are those of one repository or with the same bytes. Of several, one that forbids commercial use
     counts, then the catalog's, then the first that is stated. `page` is where the licence can be read.
     """
-    listed = [Terms(model.license, model.license_note) for model in same_models(catalog, source, files)]
+    listed = [Terms(model.license, model.license_note) for model in same_models(catalog, repo, files)]
     own = [Terms(word, terms.note_of(word, page)) for word in stated if word]
     found = [*(item for item in listed if item.license or item.note), *own]
     if not found:
@@ -36,14 +36,14 @@ def terms_of(
     return next((item for item in found if item.restricted), found[0])
 
 
-def same_models(catalog: Catalog, source: Source, files: Sequence[File]) -> list[Model]:
+def same_models(catalog: Catalog, repo: str | None, files: Sequence[File]) -> list[Model]:
     """Models of the catalog that come from the same repository, or have one of these model files."""
-    repo = source.repo.casefold() if isinstance(source, HfSource) else None
+    wanted = None if repo is None else repo.casefold()
     hashes = {file.sha256 for file in files if file.role == "model"}
     return [
         model
         for model in catalog.models.values()
-        if repo in {name.casefold() for name in repos_of(model)} or hashes & _hashes(model)
+        if wanted in {name.casefold() for name in repos_of(model)} or hashes & _hashes(model)
     ]
 
 

@@ -11,8 +11,12 @@ from appliance.operations.models import Library
 from appliance.store import layout
 
 
-def require_license(library: Library, ref: ModelRef, accepted: bool = False) -> None:
-    """Return when `ref` may be fetched: its licence is free, or was accepted, or is now by `accepted`.
+def require_license(
+    library: Library, ref: ModelRef, accepted: bool = False, command: str | None = None
+) -> None:
+    """Return when `ref` may be taken: its licence is free, or was accepted, or is now by `accepted`.
+
+    `command` is what accepts it, told to people; None: a pull.
 
     An acceptance belongs to the licence as it read: another licence or note of the same model asks again.
     Raises LicenseNotAccepted with licence, note and how to accept.
@@ -21,10 +25,11 @@ def require_license(library: Library, ref: ModelRef, accepted: bool = False) -> 
     if not model.restricted or has_accepted(library, model):
         return
     if not accepted:
+        command = command or f"appliance models pull {ref.ref}"
         raise LicenseNotAccepted(
-            f"{model.name} may not be fetched before its licence is accepted: {model.license or 'unknown'}.",
+            f"{model.name} may not be taken before its licence is accepted: {model.license or 'unknown'}.",
             cause=model.license_note,
-            hint=f"If your use is allowed: `appliance models pull {ref.ref} --accept-license`.",
+            hint=f"If your use is allowed: `{command} --accept-license`.",
         )
     document = _read(library)
     document["accepted"][model.id] = _words(model) | {"at": time.time()}

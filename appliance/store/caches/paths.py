@@ -44,7 +44,7 @@ def of_folder(path: Path, bounds: Bounds) -> Scan:
     root = path.resolve()
     look = Look(Path(root.anchor), bounds)  # what the user's own links lead to is meant, too
     found: list[tuple[tuple[Part, ...], tuple[Part, ...]]] = []
-    for _, files in look.tree(root, _DEPTH):
+    for _, files in look.tree(root, _DEPTH, hidden=False):
         found += names.models_in(look, files, _make)
     return Scan("path", root, _candidates(found), look.skipped)
 

@@ -91,7 +91,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much one look may cost. Tests use smaller numbers."""
+    """How much one look may cost, and where it does not go. Tests use smaller numbers."""
 
     entries: int = 20_000
     """Names read in one folder tree."""
@@ -101,3 +101,5 @@ class Bounds:
     """Bytes of a manifest or settings file."""
     skipped: int = 200
     """Reasons that are kept."""
+    ours: Path | None = None
+    """The store's own folder: what is in it is here already, or failed its check."""

@@ -13,6 +13,7 @@ from appliance.store.caches.types import Bounds, Skipped
 from appliance.text import clean_line
 
 _MAGIC = b"GGUF"
+_OURS = "the store of this program: what is in it is here already, or failed its check"
 
 
 class Look:
@@ -22,6 +23,7 @@ class Look:
         self.root = root
         self.bounds = bounds
         self._real = Path(os.path.realpath(root))
+        self._ours = None if bounds.ours is None else Path(os.path.realpath(bounds.ours))
         self._left = bounds.entries
         self._skipped: list[Skipped] = []
 
@@ -58,16 +60,38 @@ class Look:
         """The folders in `folder`. Links to folders are not followed: they may lead round in a circle."""
         return self._sorted_out(folder)[0]
 
-    def tree(self, folder: Path, depth: int | None = None) -> Iterator[tuple[Path, list[Path]]]:
-        """(folder, its files) of a whole tree, `depth` folders deep."""
+    def tree(
+        self, folder: Path, depth: int | None = None, *, hidden: bool = True
+    ) -> Iterator[tuple[Path, list[Path]]]:
+        """(folder, its files) of a whole tree, `depth` folders deep, with or without hidden folders.
+
+        The store of this program is passed over.
+        """
         left = self.bounds.depth if depth is None else depth
+        if self._is_store(folder):
+            self.skip(folder, _OURS)
+            return
         folders, files = self._sorted_out(folder)
         yield folder, files
         for below in folders:
-            if left == 0:
+            if below.name.startswith(".") and not hidden:
+                self.skip(below, "a hidden folder; name it to look into it")
+            elif left == 0:
                 self.skip(below, "too many folders deep")
             else:
-                yield from self.tree(below, left - 1)
+                yield from self.tree(below, left - 1, hidden=hidden)
+
+    def _is_store(self, folder: Path) -> bool:
+        """The store's folder, or one in it that holds no models: quarantine and locks."""
+        if self._ours is None:
+            return False
+        real = Path(os.path.realpath(folder))
+        return real == self._ours or self._is_put_aside(real)
+
+    def _is_put_aside(self, real: Path) -> bool:
+        if self._ours is None or not real.is_relative_to(self._ours):
+            return False
+        return any(name.startswith(".") for name in real.relative_to(self._ours).parts)
 
     def _sorted_out(self, folder: Path) -> tuple[list[Path], list[Path]]:
         folders, files = list[Path](), list[Path]()
@@ -115,8 +139,11 @@ class Look:
         return found
 
     def _inside(self, path: Path) -> BinaryIO:
-        if not Path(os.path.realpath(path)).is_relative_to(self._real):
+        real = Path(os.path.realpath(path))
+        if not real.is_relative_to(self._real):
             raise _UnfitError(f"a link that leaves {self.root}; import it by its path")
+        if self._is_put_aside(real):
+            raise _UnfitError("it is in the quarantine of this program: it failed its check")
         return opened(path)
 
 

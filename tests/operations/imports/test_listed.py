@@ -107,6 +107,6 @@ class TestListed:
         done = await import_path(shelf, path)
         assert done.stored is None
         assert [pin.base_name for pin in done.missing] == ["mmproj-S.gguf"]
-        stored = await shelf.pull(done.ref)
+        stored = await shelf.store.pull(done.ref)
         assert stored.main.samefile(path)
         assert [p for p in hub.paths if "resolve" in p and "S-Q4" in p] == []

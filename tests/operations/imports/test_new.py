@@ -10,7 +10,7 @@ from appliance.catalog import FileSource, HfSource
 from appliance.errors import UsageError
 from appliance.operations.imports import import_path
 from appliance.paths import Paths
-from tests.operations.hubhouse import body, entry, library, sha256
+from tests.operations.hubhouse import body, entry, library
 from tests.operations.imports.house import (
     COMMIT,
     in_hf,
@@ -18,7 +18,6 @@ from tests.operations.imports.house import (
     in_ollama,
     listing,
     put,
-    same,
     survey,
 )
 from tests.store.helpers import Seen
@@ -42,18 +41,6 @@ class TestNew:
         done = await import_path(library(paths), link)
         assert done.ref.variant.source == HfSource(kind="hf", repo="Ann/Mine-GGUF", revision=COMMIT)
         assert done.ref.variant.main.name == "sub/Mine-Q4_K_M.gguf"
-
-    async def test_of_a_cache_that_lied_is_what_it_is(self, paths: Paths, home: Path) -> None:
-        shelf = listing(paths, entry("listed", "Ann/M-GGUF", COMMIT, "M-Q4_K_M.gguf", body(1)))
-        link = in_hf(home, "Ann/M-GGUF", "M-Q4_K_M.gguf", body(2), blob=sha256(body(1)))
-        (found,) = (await survey(shelf, home)).found
-        assert found.candidate.catalog_ref == "listed:Q4_K_M"  # so it says
-        done = await import_path(shelf, found.candidate)
-        assert done.ref.id != "listed"
-        assert isinstance(done.ref.variant.source, FileSource)
-        assert done.ref.variant.main.sha256 == sha256(body(2))
-        assert shelf.store.find("listed:Q4_K_M") is None
-        assert same(done, link)
 
     async def test_named_like_a_model_of_the_catalog_it_gets_another_name(
         self, paths: Paths, home: Path
@@ -108,6 +95,17 @@ class TestNew:
         again = await import_path(shelf, path, on_progress=seen)
         assert (again.ref.ref, again.how) == ("mine:Q4_K_M", None)
         assert seen == []
+
+    async def test_a_name_that_the_store_could_not_hold_is_replaced(self, paths: Paths, home: Path) -> None:
+        path = in_lmstudio(home, "a/b/" + "y" * 240 + "-Q4_K_M.gguf", body(1))
+        done = await import_path(library(paths), path, id="long")
+        assert done.stored is not None
+        assert done.stored.main.name == "long-Q4_K_M.gguf"
+        assert done.stored.main.samefile(path)
+
+    async def test_an_ending_in_capitals_is_no_part_of_the_id(self, paths: Paths, home: Path) -> None:
+        done = await import_path(library(paths), in_lmstudio(home, "a/b/Mine-7B.Q4_K_M.GGUF", body(1)))
+        assert done.ref.ref == "mine-7b:Q4_K_M"
 
     async def test_comments_of_the_user_s_file_stay(self, paths: Paths, home: Path) -> None:
         shelf = listing(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from appliance.errors import GgufError, NotVerified, UsageError
-from appliance.operations.imports import import_path
+from appliance.operations.imports import import_path, named
 from appliance.paths import Paths
 from tests.operations.hubhouse import body, library
 from tests.operations.imports.house import (
@@ -38,6 +38,15 @@ class TestRefused:
     async def test_nothing_there(self, paths: Paths, home: Path) -> None:
         with pytest.raises(UsageError, match="no file"):
             await import_path(library(paths), home / "none.gguf")
+
+    @pytest.mark.parametrize("word", ["", " "])
+    async def test_an_empty_name_is_not_the_present_folder(
+        self, paths: Paths, home: Path, monkeypatch: pytest.MonkeyPatch, word: str
+    ) -> None:
+        in_lmstudio(home, "x.gguf", body(1))
+        monkeypatch.chdir(home / ".lmstudio/models")
+        with pytest.raises(UsageError, match="empty name"):
+            await named(library(paths), word)
 
     async def test_a_folder_of_several(self, paths: Paths, home: Path) -> None:
         in_lmstudio(home, "a/b/x.gguf", body(1))
