@@ -15,7 +15,8 @@ import pytest
 from appliance.catalog import FileSource, ModelRef, UrlSource
 from appliance.errors import DownloadError, ModelMissing, NotVerified
 from appliance.paths import Paths
-from appliance.store import Store, chunks, layout, local
+from appliance.store import Store, chunks, layout
+from appliance.store.chunks import ChunkDigests
 from appliance.store.layout import Layout
 from appliance.store.lock import Lock
 from appliance.store.threads import StopFlag
@@ -176,6 +177,17 @@ class TestWithoutDigests:
         known = chunks.read(chunk_file(stored.main), len(BODY), ref.variant.main.sha256)
         assert known == chunks.digests_of(stored.main, StopFlag(), lambda _: None)
 
+    async def test_wrong_digests_of_a_good_file_are_set_right(self, store: Store, host: Host) -> None:
+        ref = at_url(host.url, host.body)
+        stored = await store.pull(ref)
+        right = chunks.read(chunk_file(stored.main), len(BODY), ref.variant.main.sha256)
+        assert right is not None
+        replace(right, xxh3=("ab" * 8,) * len(right.xxh3)).write(chunk_file(stored.main))
+        await store.verify(ref)
+        assert chunks.read(chunk_file(stored.main), len(BODY), ref.variant.main.sha256) == right
+        flip(stored.main, 9)
+        assert (await store.repair(ref)).fetched == CHUNK
+
     async def test_digests_that_contradict_the_hash_are_not_believed(self, store: Store, host: Host) -> None:
         ref = at_url(host.url, host.body)
         stored = await store.pull(ref)
@@ -301,7 +313,7 @@ class TestWhatCanNotBeRead:
         stored = await store.pull(ref)
         sent = host.sent
         with monkeypatch.context() as patch:
-            patch.setattr(local, "digest", refusing(PermissionError(errno.EACCES, "Permission denied")))
+            patch.setattr(chunks, "digests_of", refusing(PermissionError(errno.EACCES, "Permission denied")))
             item = await damage_of(store, ref)
             assert (item["kind"], item["action"]) == ("forbidden", "left")
             assert "may not be read by this user" in item["text"]
@@ -316,7 +328,7 @@ class TestWhatCanNotBeRead:
         ref = at_url(host.url, host.body)
         stored = await store.pull(ref)
         with monkeypatch.context() as patch:
-            patch.setattr(local, "digest", refusing(OSError(errno.EIO, "Input/output error"), 3 * CHUNK))
+            patch.setattr(chunks, "digests_of", refusing(OSError(errno.EIO, "Input/output error"), 3 * CHUNK))
             item = await damage_of(store, ref)
         assert (item["kind"], item["action"]) == ("unreadable", "quarantined")
         assert f"can't be read from byte {3 * CHUNK} on (Input/output error)" in item["text"]
@@ -330,7 +342,7 @@ class TestWhatCanNotBeRead:
         mine.write_bytes(BODY)
         await store.adopt(ref, [mine], "reference")
         with monkeypatch.context() as patch:
-            patch.setattr(local, "digest", refusing(OSError(errno.EIO, "Input/output error")))
+            patch.setattr(chunks, "digests_of", refusing(OSError(errno.EIO, "Input/output error")))
             assert (await damage_of(store, ref))["action"] == "left"
         assert (await store.repair(ref)).fetched == len(BODY)
         assert mine.read_bytes() == BODY
@@ -340,14 +352,14 @@ class TestWhatCanNotBeRead:
     ) -> None:
         ref = at_url(host.url, host.body)
         stored = await store.pull(ref)
-        real, times = local.digest, iter(range(100))
+        real, times = chunks.digests_of, iter(range(100))
 
-        def moving(path: Path, *args: Any) -> str:
-            found = real(path, *args)
+        def moving(path: Path, *args: Any, **how: Any) -> ChunkDigests:
+            found = real(path, *args, **how)
             os.utime(path, ns=(1, next(times)))
             return found
 
-        monkeypatch.setattr(local, "digest", moving)
+        monkeypatch.setattr(chunks, "digests_of", moving)
         with pytest.raises(NotVerified, match="keeps changing while it is read"):
             await store.verify(ref)
         assert stored.main.read_bytes() == host.body
@@ -382,15 +394,15 @@ class TestAtWork:
     ) -> None:
         ref = at_url(host.url, host.body)
         stored = await store.pull(ref)
-        reading, real = asyncio.Event(), local.digest
+        reading, real = asyncio.Event(), chunks.digests_of
         loop = asyncio.get_running_loop()
 
-        def endless(path: Path, stop: StopFlag, moved: Any) -> str:
+        def endless(path: Path, stop: StopFlag, moved: Any, **_: Any) -> ChunkDigests:
             loop.call_soon_threadsafe(reading.set)
             while True:
                 real(path, stop, moved)
 
-        monkeypatch.setattr(local, "digest", endless)
+        monkeypatch.setattr(chunks, "digests_of", endless)
         task = asyncio.create_task(store.verify(ref))
         await reading.wait()
         task.cancel()
@@ -432,10 +444,10 @@ def chunk_file(path: Path) -> Path:
     return path.with_name(path.name + layout.CHUNKS)
 
 
-def refusing(error: OSError, after: int = 0) -> Callable[..., str]:
+def refusing(error: OSError, after: int = 0) -> Callable[..., ChunkDigests]:
     """Reads `after` bytes, then fails as the system would."""
 
-    def read(path: Path, stop: StopFlag, moved: Callable[[int], None]) -> str:
+    def read(path: Path, stop: StopFlag, moved: Callable[[int], None], *, chunk: int) -> ChunkDigests:
         moved(after)
         raise error
 
