@@ -7,6 +7,7 @@
                                   /<file>.chunks     beside a verified file: the digest of each of its chunks
                                   /record.json       written last: all files are here and verified
                                   /.used             its time is that of the last load
+                                  /.damaged          what a check found wrong, until it is mended
     <models>/.quarantine/...                         files that failed their check, each with a .json
     <models>/.locks/<id>~<QUANT>.json                who is at work on a variant
 
@@ -25,6 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from appliance.catalog import File, ModelRef
+from appliance.errors import ApplianceError
+from appliance.store import regular
 
 RECORD = "record.json"
 PART = ".part"
@@ -33,8 +36,11 @@ LOG = ".part.log"
 CHUNKS = ".chunks"
 SCRATCH = ".wheel"
 USED = ".used"
+DAMAGED = ".damaged"
 NOTE = ".json"
 """Ending of the note beside a quarantined file."""
+_DOCUMENT = 64 << 20
+"""Bytes of a small document that are read at all; digests of the chunks of 10 TB come to half of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +67,48 @@ class Layout:
         return self.locks / f"{ref.replace(':', '~')}.json"
 
     def folders(self) -> tuple[Path, ...]:
-        """Every variant folder that exists."""
-        return tuple(sorted(p for p in self.root.glob("[!.]*/*") if p.is_dir()))
+        """Every variant folder that exists. Raises ApplianceError when the model folder can't be read."""
+        return tuple(sorted(found for top in self.tops() for found in _below(top) or ()))
+
+    def tops(self) -> tuple[Path, ...]:
+        """The folder of each id. Raises ApplianceError when the model folder can't be read."""
+        try:
+            return tuple(sorted(path for path in _folders_in(self.root) if not path.name.startswith(".")))
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            raise ApplianceError(
+                f"The model folder {self.root} can't be read.",
+                cause=error.strerror or str(error),
+                hint="Give this user the right to read it, or set APPLIANCE_HOME to another folder.",
+            ) from None
+
+    def closed(self) -> tuple[Path, ...]:
+        """The folders of ids that can't be looked into."""
+        return tuple(top for top in self.tops() if _below(top) is None)
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    """Raises OSError."""
+    with os.scandir(folder) as entries:
+        return [Path(entry.path) for entry in entries if _is_folder(entry)]
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False  # a link to where this user may not look
+
+
+def _below(top: Path) -> list[Path] | None:
+    """None: this user may not look there, or the disk refuses; the others are not to be missed for it."""
+    try:
+        return _folders_in(top)
+    except FileNotFoundError:
+        return []
+    except OSError:
+        return None
 
 
 def quant_of(folder: Path) -> str:
@@ -110,10 +156,12 @@ def write_json(path: Path, document: Any, *, durable: bool = True) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The document, or None when it is absent or broken."""
+    """The document, or None when it is absent, broken, nested without end or no regular file."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        with regular.reader(path, follow=True) as file:
+            data = file.read(_DOCUMENT + 1)
+        found = None if data is None or len(data) > _DOCUMENT else json.loads(data.decode("utf-8"))
+    except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 
