@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import shutil
 import signal
 import sys
+import textwrap
 from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from appliance.operations.models import Library
 
 T = TypeVar("T")
+WIDE = 120
+"""Characters in a line where the output is no terminal and `COLUMNS` says nothing else."""
+_LABEL = 11
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 
@@ -98,6 +103,19 @@ def say(text: str = "") -> None:
     _write(text)
 
 
+def say_of(label: str, text: str) -> None:
+    """A labelled text, wrapped at words below itself."""
+    lines = textwrap.wrap(text, max(20, width() - _LABEL - 2), break_on_hyphens=False) or [""]
+    for number, line in enumerate(lines):
+        say(f"  {'' if number else label:<{_LABEL}}{line}")
+
+
+def width() -> int:
+    """Characters in a line of stdout."""
+    columns = shutil.get_terminal_size((WIDE, 24)).columns
+    return columns if sys.stdout.isatty() else min(columns, WIDE)
+
+
 def remark(text: str) -> None:
     """Something for the person, kept out of what a script reads."""
     click.echo(text, err=True)
@@ -117,9 +135,8 @@ def show(made: Table) -> None:
     """Print a table; its cells hold foreign text, so markup is off."""
     from rich.console import Console
 
-    wide = None if sys.stdout.isatty() else 200
     try:
-        Console(markup=False, highlight=False, width=wide, soft_wrap=False).print(made)
+        Console(markup=False, highlight=False, width=width(), soft_wrap=False).print(made)
     except OSError as error:
         raise OutputFailed(error) from None
 

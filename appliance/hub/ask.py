@@ -157,9 +157,9 @@ def _asking(
             "The Hub was not asked: HF_HUB_OFFLINE is set.",
             hint="Unset it to look there. The catalog and the models on this disk need no network.",
         )
+    base, secret = endpoint(env), token(env)  # before the library, which reads them at its import
     from appliance.hub.client import calling
 
-    base, secret = endpoint(env), token(env)
     asked = Asked(base, repo, revision, token=secret is not None)
     try:
         with calling(base, secret, seconds) as api:

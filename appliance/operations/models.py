@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from appliance.catalog import Catalog, LiveCatalog, ModelRef
+from appliance.catalog import Catalog, LiveCatalog, ModelRef, refs_of
 from appliance.errors import ModelInUse, ModelMissing, UsageError
 from appliance.hardware import Machine
 from appliance.paths import Paths
 from appliance.settings import Settings
-from appliance.store import Progress, Store, Stored
+from appliance.store import Store, Stored
 from appliance.text import clean_line
 
 log = logging.getLogger("appliance.models")
@@ -65,19 +64,25 @@ class Library:
     def resolve(self, name: str) -> ModelRef:
         """A name, alias, family or `id:QUANT`. Raises UnknownModel with the nearest names."""
         here = {stored.ref for stored in self.store.list()}
+        model, quant, _ = self.catalog.split(name, self.settings.aliases)
+        if model is not None and not quant and not any(ref.ref in here for ref in refs_of(model)):
+            here |= {stored.ref for stored in self.store.lost()}  # what was meant so far, not another variant
         return self.catalog.resolve(name, aliases=self.settings.aliases, installed=here)
 
     def rows(
         self, loaded: str | None = None, downloading: frozenset[str] = frozenset()
     ) -> list[dict[str, Any]]:
         """The document rows of `models list`: every variant of the catalog, and what is here."""
+        lost = {stored.ref: stored for stored in self.store.lost()}
         here = {stored.ref: stored for stored in self.store.list()}
         rows = []
         for model in self.catalog.models.values():
             for variant in model.variants:
                 ref = ModelRef(model, variant)
-                rows.append(_row(ref, here.pop(ref.ref, None), loaded, downloading))
-        return rows + [_orphan(stored, loaded) for stored in here.values()]
+                gone, stored = lost.pop(ref.ref, None), here.pop(ref.ref, None)
+                rows.append(_row(ref, stored, loaded, downloading) | _lost(gone, stored))
+        rows += [_orphan(stored, loaded) for stored in here.values()]
+        return rows + [_orphan(gone, loaded) | _lost(gone, None) for gone in lost.values()]
 
     def default(self) -> ModelRef | None:
         """The model that `up` serves when none is named: the setting, the last used, or the only one here."""
@@ -112,10 +117,6 @@ class Library:
         return self.catalog.suggestions(
             lambda ref: ref.variant.size * MEMORY_PER_WEIGHT_BYTE <= memory, SUGGESTED
         )
-
-    async def pull(self, ref: ModelRef, on_progress: Callable[[Progress], None] = lambda _: None) -> Stored:
-        """Fetch and prove a model. A second call fetches nothing."""
-        return await self.store.pull(ref, on_progress)
 
     async def require(self, ref: ModelRef) -> Stored:
         """The verified files of a model that is here. Raises ModelMissing or NotVerified."""
@@ -184,9 +185,14 @@ def _row(
         "ref": ref.ref, "id": ref.id, "quant": ref.quant, "family": model.family, "name": model.name,
         "size": ref.variant.size, "params": model.params, "context": model.context, "license": model.license,
         "license_note": model.license_note, "use": list(model.use), "source": ref.variant.source.kind,
-        "pin": ref.variant.pin, "state": state, "loaded": ref.ref == loaded,
+        "pin": ref.variant.pin, "pin_host": ref.variant.pin_host, "state": state, "loaded": ref.ref == loaded,
         "path": str(stored.main) if stored else None,
     }  # fmt: skip
+
+
+def _lost(gone: Stored | None, stored: Stored | None) -> dict[str, Any]:
+    """What a reference whose file is gone changes: where it was is still told."""
+    return {} if gone is None or stored is not None else {"state": "missing", "path": str(gone.main)}
 
 
 def _orphan(stored: Stored, loaded: str | None) -> dict[str, Any]:
@@ -194,6 +200,6 @@ def _orphan(stored: Stored, loaded: str | None) -> dict[str, Any]:
     return {
         "ref": stored.ref, "id": stored.id, "quant": stored.quant, "family": None, "name": stored.id,
         "size": stored.size, "params": None, "context": None,
-        "license": None, "license_note": None, "use": [], "source": None, "pin": None, "state": "here",
-        "loaded": stored.ref == loaded, "path": str(stored.main),
+        "license": None, "license_note": None, "use": [], "source": None, "pin": None, "pin_host": None,
+        "state": "here", "loaded": stored.ref == loaded, "path": str(stored.main),
     }  # fmt: skip

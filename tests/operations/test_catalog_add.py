@@ -370,7 +370,7 @@ class TestFromAPath:
         assert (variant.main.size, variant.main.sha256) == (len(Q8), sha256(Q8))
         assert seen.phases == ["verifying", "done"]
         assert mine.catalog.models["own-model"].license == "mit"
-        stored = await mine.pull(mine.resolve("own-model"))
+        stored = await mine.store.pull(mine.resolve("own-model"))
         assert stored.main.read_bytes() == Q8
 
     async def test_a_split_set_is_taken_whole(self, mine: Library, env: Env, tmp_path: Path) -> None:

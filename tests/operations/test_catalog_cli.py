@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from click.testing import CliRunner
 
+from appliance.catalog import Use
 from appliance.cli.main import appliance
+from appliance.cli.models import listing
+from appliance.errors import UnknownModel
 from tests.end_to_end.appliance import Done, Home
+from tests.hub import server
 from tests.hub.server import Hub, Repository
 from tests.operations.hubhouse import body, entry, sha256
 
@@ -91,15 +97,19 @@ def test_what_people_read_fits_eighty_columns(home: Home, monkeypatch: pytest.Mo
         return done.output
 
     for words in (
+        ("list",),
         ("search", "qwen3"),
         ("search", "tiny", "--hub"),
         ("show", "qwen2.5-coder-3b-instruct"),
         ("show", "tiny", "--hub"),
         ("show", f"hf:{REPO}"),
     ):
-        lines = said(*words).splitlines()
-        rows = [line for line in lines if "note" not in line and "limits " not in line and "http" not in line]
-        assert max(len(line.rstrip()) for line in rows) <= 80, words
+        lines = [line for line in said(*words).splitlines() if "http" not in line and "--json" not in line]
+        assert max(len(line.rstrip()) for line in lines) <= 80, words
+    assert said("list").split()[:5] == ["Model", "Size", "Fits", "State", "Disk"]
+    monkeypatch.delenv("COLUMNS")
+    assert max(len(line) for line in said("list").splitlines()) <= 120
+    assert "Use  " in said("list")
     assert "12k" in said("search", "tiny", "--hub")
     assert "listed" in said("show", "tiny", "--hub")
 
@@ -109,11 +119,51 @@ def test_offline_and_unreachable_are_said_and_the_catalog_still_answers(home: Ho
         ({"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE is set"),
         ({"HF_ENDPOINT": "http://hub.invalid"}, "hub.invalid can't be reached"),
     ):
-        done = home.run("models", "search", "tiny", "--hub", env=env)
+        done = home.run("models", "search", "nosuchmodel", "--hub", env=env)
         assert (done.code, said in done.err) == (1, True), done.err
-        assert home.run("models", "search", "tiny", env=env).code == 0
         assert home.run("models", "show", "tiny", env=env).code == 0
     assert hub.requests == []
+
+
+def test_a_hub_that_fails_hides_no_hit_of_the_catalog(
+    home: Home, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**home.env, "APPLIANCE_HOME": str(home.root)}.items():
+        monkeypatch.setenv(name, value)
+    hub.acts = [server.says(503)] * 2
+    done = CliRunner().invoke(appliance, ["models", "search", "tiny", "--hub"])
+    assert (done.exit_code, "tiny " in done.stdout, "status 503" in done.stderr) == (0, True, True)
+    done = CliRunner().invoke(appliance, ["models", "search", "tiny", "--hub", "--json"])
+    document = json.loads(done.stdout)
+    assert [row["id"] for row in document["models"]] == ["tiny"]
+    assert (document["hub_error"]["code"], done.exit_code) == ("hub", 0)
+    monkeypatch.setenv("HF_ENDPOINT", "http://[::1")
+    done = CliRunner().invoke(appliance, ["models", "search", "tiny", "--hub"])
+    assert (done.exit_code, "HF_ENDPOINT" in done.stderr) == (0, True)
+
+
+def test_files_of_one_quantisation_are_told_apart(
+    home: Home, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**home.env, "APPLIANCE_HOME": str(home.root)}.items():
+        monkeypatch.setenv(name, value)
+    two = hub.add("own/two")
+    two.commit({"a-Q4_0-00001-of-00002.gguf": body(1)[:1500], "b-Q8_0.gguf": Q8, "c-Q8_0.gguf": Q4})
+    done = CliRunner().invoke(appliance, ["models", "show", "hf:own/two"])
+    lines = done.output.splitlines()
+    assert [line.split()[-1] for line in lines if line.startswith("Q8_0")] == ["b-Q8_0.gguf", "c-Q8_0.gguf"]
+    assert [line.split()[-3:] for line in lines if line.startswith("Q4_0")] == [["parts", "are", "missing"]]
+    assert lines[-1] == "Take one: appliance models add hf:own/two/b-Q8_0.gguf"
+
+
+def test_a_family_or_use_that_is_none_is_said(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("APPLIANCE_HOME", str(home.root))
+    done = CliRunner().invoke(appliance, ["models", "list", "--family", "qwen4"])
+    assert isinstance(done.exception, UnknownModel)
+    assert "qwen3" in (done.exception.cause or "")
+    done = CliRunner().invoke(appliance, ["models", "list", "--use", "bogus"])
+    assert (done.exit_code, "embedding" in done.stderr) == (2, True)
+    assert set(listing.USES) == set(get_args(Use))
 
 
 def test_errors_are_one_document_and_one_story(home: Home) -> None:

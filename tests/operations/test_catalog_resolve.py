@@ -62,6 +62,22 @@ async def test_a_quant_of_the_repository_is_pinned_as_the_hub_states_it(
     assert [row["pin"] for row in mine.rows() if row["ref"] == "tiny:Q8_0"] == ["hub"]
 
 
+async def test_a_pin_of_a_mirror_says_so(mine: Library, hub: Hub, env: Env, paths: Paths) -> None:
+    host = hub.url.removeprefix("http://")
+    assert (await catalog.resolve(mine, "tiny:q8_0", env=env)).variant.pin_host == host
+    assert tomllib.loads(paths.pins.read_text())["models"]["tiny"]["variants"][0]["pin_host"] == host
+    assert [row["pin_host"] for row in mine.rows() if row["id"] == "tiny"] == [None, host]
+    shown = await catalog.show(mine, "tiny", env=env)
+    assert [variant["pin_host"] for variant in shown["variants"]] == [None, host]
+
+    added = await catalog.add(mine, f"hf:{REPO}/tiny-Q8_0.gguf", model_id="other", env=env)
+    assert added["stated_by"].startswith(f"{host} (HF_ENDPOINT), at commit ")
+    assert mine.catalog.models["other"].variants[0].pin_host == host
+    with pytest.raises(UnknownModel) as caught:
+        await catalog.resolve(mine, "tiny:Q2_K", env=env)
+    assert (caught.value.cause or "").startswith(f"{host} (HF_ENDPOINT) has ")
+
+
 async def test_a_repository_that_changes_later_changes_no_pin(
     mine: Library, repo: Repository, hub: Hub, env: Env, paths: Paths
 ) -> None:
@@ -122,7 +138,7 @@ async def test_a_quant_that_is_nowhere_lists_what_is(mine: Library, env: Env, pa
     with pytest.raises(UnknownModel) as caught:
         await catalog.resolve(mine, "tiny:Q1_0", env=env)
     assert caught.value.cause is not None
-    assert set(caught.value.cause.removeprefix("The Hub has ").rstrip(".").split(", ")) == {"Q4_K_M", "Q8_0"}
+    assert set(caught.value.cause.rpartition(" has ")[2].rstrip(".").split(", ")) == {"Q4_K_M", "Q8_0"}
     assert not paths.pins.exists()
 
 

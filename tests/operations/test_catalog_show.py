@@ -47,23 +47,23 @@ class TestSearch:
             await catalog.search(mine, "  ")
 
     async def test_the_hub_adds_its_rows_and_marks_what_is_listed(self, mine: Library, env: Env) -> None:
-        rows = await catalog.search(mine, "tiny", hub=True, env=env)
-        assert [(row["where"], row.get("id") or row.get("repo")) for row in rows] == [
-            ("catalog", "tiny"),
+        rows = await catalog.search_hub(mine, "Tiny", env=env)
+        assert [(row["where"], row["repo"]) for row in rows] == [
             ("hub", REPO),
             ("hub", "other/tiny-more-GGUF"),
         ]
-        assert (rows[1]["downloads"], rows[1]["likes"], rows[1]["gated"]) == (1200, 5, False)
-        assert [row["listed_as"] for row in rows[1:]] == [["tiny"], []]
-        assert rows[2]["gated"] is True
+        assert (rows[0]["downloads"], rows[0]["likes"], rows[0]["gated"]) == (1200, 5, False)
+        assert [row["listed_as"] for row in rows] == [["tiny"], []]
+        assert rows[1]["gated"] is True
 
-    async def test_without_the_hub_the_catalog_still_answers(self, mine: Library, hub: Hub, env: Env) -> None:
+    async def test_a_hub_that_can_not_answer_says_so(self, mine: Library, hub: Hub, env: Env) -> None:
         hub.acts = [server.says(500)]
         with pytest.raises(HubError):
-            await catalog.search(mine, "tiny", hub=True, env=env)
+            await catalog.search_hub(mine, "tiny", env=env)
         with pytest.raises(HubOffline, match="HF_HUB_OFFLINE"):
-            await catalog.search(mine, "tiny", hub=True, env=env | {"HF_HUB_OFFLINE": "1"})
-        assert len(await catalog.search(mine, "tiny", env=env)) == 1
+            await catalog.search_hub(mine, "tiny", env=env | {"HF_HUB_OFFLINE": "1"})
+        with pytest.raises(UsageError, match="Nothing to search"):
+            await catalog.search_hub(mine, " ", env=env)
 
 
 class TestShow:
@@ -109,6 +109,30 @@ class TestShow:
         assert (shown["id"], shown["hub"][0]["gated"]) == (None, True)
         assert shown["hub"][0]["quants"][0]["add"] == "hf:other/tiny-more-GGUF/x-Q4_0.gguf"
         assert "ref" not in shown["hub"][0]["quants"][0]
+
+    async def test_a_quant_that_is_not_listed_is_no_other(self, mine: Library, env: Env) -> None:
+        for name, there in (("tiny:Q9", "tiny:Q4_K_M"), ("qwen3-8b:Q8_0", "qwen3-8b:Q4_K_M")):
+            with pytest.raises(UnknownModel, match="has no variant") as caught:
+                await catalog.show(mine, name, env=env)
+            assert there in (caught.value.hint or "")
+            assert "--hub" in (caught.value.hint or "")
+        with pytest.raises(UnknownModel, match="repositories hold none") as caught:
+            await catalog.show(mine, "tiny:Q9", hub=True, env=env)
+        assert caught.value.cause == "They hold Q4_K_M, Q8_0."
+        assert (await catalog.show(mine, "tiny:q8_0", hub=True, env=env))["id"] == "tiny"
+        assert (await catalog.show(mine, "tiny:q4_k_m", env=env))["id"] == "tiny"
+
+    async def test_what_can_not_be_added_is_not_offered(self, mine: Library, hub: Hub, env: Env) -> None:
+        long, part = f"{'x' * 300}-Q5_0.gguf", "p-Q2_K-00001-of-00002.gguf"
+        hub.repositories[REPO].commit({long: Q4, part: Q4, "a:b-Q6_K.gguf": Q4, "good-Q8_0.gguf": Q8})
+        (repo,) = (await catalog.show(mine, f"hf:{REPO}", env=env))["hub"]
+        found = {row["quant"]: (row["complete"], row["usable"], row["add"]) for row in repo["quants"]}
+        assert found == {
+            "Q5_0": (True, False, None),
+            "Q2_K": (False, True, None),
+            "Q6_K": (True, False, None),
+            "Q8_0": (True, True, f"hf:{REPO}/good-Q8_0.gguf"),
+        }
 
     async def test_what_can_not_be_shown(self, mine: Library, env: Env) -> None:
         with pytest.raises(UnknownModel):

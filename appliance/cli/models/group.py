@@ -8,8 +8,8 @@ import click
 
 COMMANDS = {
     "list": ("listing", "list_models", "What the catalog lists and what is here."),
-    "search": ("adding", "search", "Find models in the catalog, and on the Hub."),
-    "show": ("adding", "show_model", "All that is known of a model: variants, pins, licence."),
+    "search": ("finding", "search", "Find models in the catalog, and on the Hub."),
+    "show": ("finding", "show_model", "All that is known of a model: variants, pins, licence."),
     "add": ("adding", "add", "Make an entry for a file of the Hub, an address or a path."),
     "pull": ("fetch", "pull", "Fetch a model and prove its hash. Ctrl-C keeps what has arrived."),
     "import": ("importing", "import_models", "Use models that other programs have, without a copy."),

@@ -3,31 +3,44 @@
 from __future__ import annotations
 
 import asyncio
-import sys
+import difflib
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
-from appliance.cli.output import cell, daemon_or_none, emit, find_paths, json_option, remark, run, show, table
+from appliance.cli.output import (
+    cell,
+    daemon_or_none,
+    emit,
+    find_paths,
+    json_option,
+    remark,
+    run,
+    show,
+    table,
+    width,
+)
+from appliance.errors import UnknownModel
+from appliance.text import clean_line
 from appliance.units import size
 
 Row = Mapping[str, Any]
 _COLUMNS = ("Model", "Size", "Fits", "State", "Use", "License", "Last used", "Pin", "Disk")
-_DROPPED_FIRST = ("Disk", "Pin", "Last used", "Use", "License")
+_DROPPED_FIRST = ("Last used", "Pin", "License", "Use")
 """What a narrow terminal does without, in this order."""
 _RIGHT = ("Size", "Disk")
 _GAP = 2
-_WIDE = 200
-"""Characters where the output is no terminal."""
+USES = ("chat", "code", "reasoning", "vision", "embedding", "rerank", "completion")
+_LIMITED = " !"
 
 
 @click.command("list")
 @click.option("--here", is_flag=True, help="Only those on this disk.")
 @click.option("--fits", is_flag=True, help="Only those that fit this machine.")
 @click.option("--family", metavar="NAME", help="Only one family, like qwen3.")
-@click.option("--use", metavar="USE", help="Only for one use: chat code reasoning vision embedding rerank.")
+@click.option("--use", type=click.Choice(USES, case_sensitive=False), help="Only for one use.")
 @json_option
 def list_models(here: bool, fits: bool, family: str | None, use: str | None, as_json: bool) -> None:
     """What the catalog lists and what is here.
@@ -35,12 +48,15 @@ def list_models(here: bool, fits: bool, family: str | None, use: str | None, as_
     Fits: gpu, partly (some layers there), cpu or no; ~ is an estimate from the size of what is not here.
 
     With --json: {"models": [ROW, ...]}; a row has ref, id, quant, family, name, size (bytes), params,
-    context, license, license_note, use, source, pin (catalog, user, hub), state (here, downloading, partial,
-    damaged, absent), loaded, referenced, path, disk and arrived (bytes), used_at (Unix time), fits ({"where":
-    gpu, partly, cpu, no or null, "text", "estimated"}). Unknown is null.
+    context, license, license_note, use, source, pin (catalog, user, hub), pin_host (the mirror that stated
+    it), state (here, downloading, partial, damaged, missing, absent), loaded, referenced, path, disk and
+    arrived (bytes), used_at (Unix time), fits ({"where": gpu, partly, cpu, no or null, "text",
+    "estimated"}). Unknown is null.
     """
     client = daemon_or_none()
     rows: Sequence[Row] = client.call("GET", "/api/models")["models"] if client else run(_rows_here())
+    if family is not None:
+        _require_family(family.lower(), {row["family"] for row in rows if row["family"]})
     rows = [row for row in rows if _wanted(row, here, fits, family, use)]
     if as_json:
         emit({"models": rows})
@@ -72,25 +88,34 @@ async def _rows_here() -> list[dict[str, Any]]:
     return await asyncio.to_thread(rows, library, looked=await looking)
 
 
+def _require_family(family: str, known: set[str]) -> None:
+    """Raises UnknownModel with the nearest names."""
+    if family not in known:
+        nearest = difflib.get_close_matches(family, sorted(known), n=3, cutoff=0.0)
+        raise UnknownModel(
+            f"There is no family {clean_line(family, 80)!r} in the catalog.",
+            cause=f"The nearest names are {', '.join(nearest)}." if nearest else "The catalog is empty.",
+            hint="`appliance models search WORD` looks in names, uses and quants, too.",
+        )
+
+
 def _wanted(row: Row, here: bool, fits: bool, family: str | None, use: str | None) -> bool:
     return (
-        (not here or row["state"] in ("here", "downloading"))
+        (not here or row["state"] in ("here", "downloading", "missing"))
         and (not fits or (row.get("fits") or {}).get("where") in ("gpu", "partly", "cpu"))
         and (family is None or row["family"] == family.lower())
-        and (use is None or use.lower() in row["use"])
+        and (use is None or use in row["use"])
     )
 
 
 def _show(rows: Sequence[Row]) -> None:
-    from rich.console import Console
-
     now = time.time()
     lines = [_cells(row, now) for row in rows]
-    dropped = _too_wide(lines, Console().width if sys.stdout.isatty() else _WIDE)
+    dropped = _too_wide(lines, width())
     kept = [name for name in _COLUMNS if name not in dropped]
     made = table(*kept, right=_RIGHT)
     for row, line in zip(rows, lines, strict=True):
-        limited = " !" if row["license_note"] and "License" in dropped else ""
+        limited = _LIMITED if row["license_note"] and "License" in dropped else ""
         made.add_row(line["Model"] + limited, *(line[name] for name in kept[1:]))
     show(made)
     if dropped:
@@ -106,6 +131,8 @@ def _too_wide(lines: Sequence[Mapping[str, str]], width: int) -> list[str]:
         if sum(widths.values()) + _GAP * (len(widths) - 1) <= width:
             break
         del widths[name]
+        if name == "License":
+            widths["Model"] += len(_LIMITED)
         dropped.append(name)
     return dropped
 
@@ -120,7 +147,7 @@ def _cells(row: Row, now: float) -> dict[str, str]:
         "Use": " ".join(row["use"]),
         "License": cell(row["license"]) + limited,
         "Last used": _age(row.get("used_at"), now),
-        "Pin": cell(row.get("pin")),
+        "Pin": _pin(row),
         "Disk": size(row.get("disk")) if row.get("disk") else "",
     }
 
@@ -129,6 +156,11 @@ def _fit(row: Row) -> str:
     fits = row.get("fits") or {}
     where = fits.get("where")
     return "n/a" if where is None else f"~{where}" if fits.get("estimated") else str(where)
+
+
+def _pin(row: Row) -> str:
+    host = row.get("pin_host")
+    return cell(row.get("pin")) + (f" ({cell(host)})" if host else "")
 
 
 def _state(row: Row) -> str:

@@ -14,38 +14,31 @@ from appliance.store import threads
 LIMIT = 20
 
 
-async def search(
-    library: Library,
-    text: str,
-    *,
-    hub: bool = False,
-    limit: int = LIMIT,
-    env: Mapping[str, str] | None = None,
-) -> list[dict[str, Any]]:
-    """Rows of what matches `text`, at most `limit` of the catalog and as many of the Hub.
+async def search(library: Library, text: str, *, limit: int = LIMIT) -> list[dict[str, Any]]:
+    """Rows of what matches `text` in the catalog, at most `limit`.
 
-    In the catalog every word has to occur in id, name, family, use or quant; ids come before the rest. Rows
-    of the catalog: `where` ("catalog"), `id name family params context license license_note use quants
-    size` (bytes of the default variant) and `here` (refs on this disk). Rows of the Hub: `where` ("hub"),
-    `repo page downloads likes gated license updated` and `listed_as` (ids of the catalog that come from
-    it).
-
-    Raises UsageError for an empty text, HubError when the Hub was to be asked and can't answer.
+    Every word has to occur in id, name, family, use or quant; ids come before the rest. A row: `where`
+    ("catalog"), `id name family params context license license_note use quants size` (bytes of the default
+    variant) and `here` (refs on this disk). Raises UsageError for an empty text.
     """
-    words = text.lower().split()
-    if not words:
-        raise UsageError("Nothing to search for.", hint="Like: `appliance models search qwen3 code`.")
+    words = _words(text)
     here = {stored.ref for stored in await threads.run(None, library.store.list)}
     models = library.catalog.models.values()
     ranked = [(rank, model) for model in models if (rank := _rank(model, words)) is not None]
     ranked.sort(key=lambda pair: pair[0])
-    rows = [_row(model, here) for _, model in ranked[:limit]]
-    return rows + await _on_hub(library, " ".join(words), limit, env) if hub else rows
+    return [_row(model, here) for _, model in ranked[:limit]]
 
 
-async def _on_hub(
-    library: Library, text: str, limit: int, env: Mapping[str, str] | None
+async def search_hub(
+    library: Library, text: str, *, limit: int = LIMIT, env: Mapping[str, str] | None = None
 ) -> list[dict[str, Any]]:
+    """Rows of what matches `text` on the Hub, at most `limit`, the most fetched first.
+
+    A row: `where` ("hub"), `repo page downloads likes gated license updated` and `listed_as` (ids of the
+    catalog that come from it). Raises HubError, and UsageError for an empty text or a malformed `HF_ENDPOINT`
+    or token.
+    """
+    words = " ".join(_words(text))
     listed: dict[str, list[str]] = {}
     for model in library.catalog.models.values():
         for repo in repos_of(model):
@@ -56,8 +49,15 @@ async def _on_hub(
             "likes": found.likes, "gated": found.gated, "license": found.license, "updated": found.updated,
             "listed_as": listed.get(found.repo.casefold(), []),
         }
-        for found in await hub.aside(hub.search, text, limit=limit, env=env)
+        for found in await hub.aside(hub.search, words, limit=limit, env=env)
     ]  # fmt: skip
+
+
+def _words(text: str) -> list[str]:
+    words = text.lower().split()
+    if not words:
+        raise UsageError("Nothing to search for.", hint="Like: `appliance models search qwen3 code`.")
+    return words
 
 
 def _rank(model: Model, words: list[str]) -> int | None:

@@ -38,6 +38,7 @@ async def _pinned(
     library: Library, model: Model, quant: str, unknown: UnknownModel, env: Mapping[str, str] | None
 ) -> ModelRef:
     offered: list[str] = []
+    said = "The Hub"
     for name in repos_of(model)[:_REPOSITORIES]:
         try:
             repo = await hub.aside(hub.look, name, env=env)
@@ -48,6 +49,7 @@ async def _pinned(
                 cause=error.cause,
                 hint=" ".join(text for text in (error.hint, unknown.hint) if text),
             ) from error
+        said = repo.stated_by[:1].upper() + repo.stated_by[1:]
         found = choosing.the_one(model, quant, repo)
         if found is not None:
             projector = choosing.projector_for(model, repo)
@@ -58,6 +60,6 @@ async def _pinned(
         offered += [q.label for q in hub.grouped(repo.files)[0] if q.label and q.label not in offered]
     raise UnknownModel(
         unknown.message,
-        cause=f"The Hub has {', '.join(offered[:30])}." if offered else "The Hub has none of it either.",
+        cause=f"{said} has {', '.join(offered[:30])}." if offered else f"{said} has none of it either.",
         hint=f"`appliance models show {model.id} --hub` shows all with their sizes.",
     )

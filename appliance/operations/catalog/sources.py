@@ -59,8 +59,8 @@ async def on_hub(name: HubName, wishes: Wishes, env: Mapping[str, str]) -> Candi
     looked = await _looked(url, repo, env)
     if looked.size not in (None, first.size):
         raise NotVerified(
-            f"{clean_line(first.path, 120)} has another size than {repo.stated_by} states; nothing was added.",
-            cause=f"Stated are {first.size} bytes, and the file has {looked.size}.",
+            f"{clean_line(first.path, 120)} has another size than was stated; nothing was added.",
+            cause=f"{_sentence(repo.stated_by)} states {first.size} bytes, and the file has {looked.size}.",
             hint="Try again later, or another mirror.",
         )
     variant = choosing.variant_of("any", repo, quant.files)
@@ -71,10 +71,15 @@ async def on_hub(name: HubName, wishes: Wishes, env: Mapping[str, str]) -> Candi
     return Candidate(
         source=HfSource(kind="hf", repo=repo.repo, revision=repo.commit), files=variant.files,
         pin="user" if by_user else "hub",
-        description=describe(looked.header, first.path), stated_by=f"{repo.stated_by}, at commit {repo.commit[:12]}",
+        description=describe(looked.header, first.path),
+        stated_by=f"{repo.stated_by}, at commit {repo.commit[:12]}",
         license=repo.license, page=repo.page, hints=tuple(hints),
         params=float(repo.params) if repo.params else None, pin_host=None if by_user else repo.mirror,
     )  # fmt: skip
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 async def _looked(url: str, repo: Repo, env: Mapping[str, str]) -> Peeked:
@@ -183,7 +188,7 @@ def _with_wishes(quant: Quant, wishes: Wishes, repo: Repo) -> Quant:
             hint="Leave them out: the Hub states those of all parts.",
         )
     file = quant.files[0]
-    _agree(wishes, file.sha256, file.size, f"{repo.stated_by[:1].upper()}{repo.stated_by[1:]} states")
+    _agree(wishes, file.sha256, file.size, f"{_sentence(repo.stated_by)} states")
     filled = hub.RepoFile(file.path, file.size or wishes.size, file.sha256 or wishes.sha256)
     return Quant(quant.label, (filled,), quant.n_parts)
 

@@ -212,7 +212,7 @@ def _saying(file: Path) -> Iterator[None]:
 
 
 def _write(file: Path, text: str | None) -> None:
-    """Replace the file as a whole, keeping its mode, line ends and mark of byte order; a link stays a link."""
+    """Replace the file as a whole, keeping mode, line ends and byte order mark; a link stays a link."""
     if text is None:
         raise CatalogError(
             f"{file} is written in a way that can't be added to safely; nothing was changed.",
