@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -10,9 +9,22 @@ from pathlib import Path
 
 from appliance.catalog import File, FileSource, HfSource, ModelRef, UrlSource
 from appliance.catalog import WheelSource as WheelPackages
+from appliance.errors import NotVerified
 from appliance.settings import Downloads
-from appliance.store import chunks, disk, layout, local, places, quarantine, records, threads
+from appliance.store import (
+    chunks,
+    demotion,
+    disk,
+    layout,
+    local,
+    places,
+    quarantine,
+    records,
+    regular,
+    threads,
+)
 from appliance.store.arrival import Arrival, check_whole, header_problem, unreadable
+from appliance.store.damage import Good, examine
 from appliance.store.layout import Layout
 from appliance.store.limiter import Bucket
 from appliance.store.partfile import PartFile, on_disk
@@ -82,24 +94,38 @@ class Pull:
             return None
         self._report.file = file.base_name
         self._report.phase("verifying", total=self._report.whole)
-        found = await threads.run(self._stop, chunks.digests_of, path, self._stop, self._moved)
-        if found.sha256 == file.sha256:
-            self._report.base, self._report.done = self._report.base + file.size, 0
-            return await threads.run(None, self._kept_file, path, file, found)
-        await threads.run(None, self._set_aside, path, file, found.sha256)
+        kept = await threads.run(self._stop, self._looked_at, path, file)
+        self._report.base, self._report.done = self._report.base + (file.size if kept else 0), 0
+        return kept
+
+    def _looked_at(self, path: Path, file: File) -> StoredFile | None:
+        """The file when its bytes are right; else None, and what is good of it is the partial file."""
+        kind = regular.kind_of(path, follow=True)
+        if kind is not None:
+            raise NotVerified(
+                f"{path} is no model: it is {kind}, not a regular file.",
+                hint=f"Move it away, then pull {self._ref.ref} again.",
+            )
+        known = chunks.read(layout.chunks(self._folder, file), file.size, file.sha256)
+        found = examine(records.stored_file(path, file), file, known, self._stop, self._moved)
+        if isinstance(found, Good):
+            demotion.learn(self._folder, file, found)
+            return records.stored_file(path, file)
+        if found.kind == "missing":
+            return None
+        damage = found.damage(file, "left", path)
+        if found.kind == "forbidden":
+            raise NotVerified(
+                f"{self._ref.ref} can't be looked at.",
+                cause=f"{damage.text}.",
+                hint="Make it readable, then pull again.",
+                damage=(damage.to_json(),),
+            )
+        try:
+            demotion.put_away(self._where, self._folder, self._ref.ref, file, found)
+        except OSError as error:
+            raise disk.write_error(error, path, 0) from None
         return None
-
-    def _kept_file(self, path: Path, file: File, found: chunks.ChunkDigests) -> StoredFile:
-        with contextlib.suppress(OSError):  # a full disk: it only makes a later repair dearer
-            found.write(layout.chunks(self._folder, file))
-        return records.stored_file(path, file)
-
-    def _set_aside(self, path: Path, file: File, actual: str) -> Path:
-        layout.chunks(self._folder, file).unlink(missing_ok=True)
-        return quarantine.put_aside(
-            self._where, path, file, ref=self._ref.ref, actual=actual, source="this disk",
-            why="its bytes changed on this disk",
-        )  # fmt: skip
 
     async def _require_room(self, kept: list[StoredFile | None]) -> None:
         missing = [file for file, here in zip(self._ref.variant.files, kept, strict=True) if here is None]

@@ -7,25 +7,19 @@ never written, one that is referenced is never touched at all.
 
 from __future__ import annotations
 
-import logging
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from appliance.catalog import File
 from appliance.errors import ApplianceError, ModelMissing, NotVerified
-from appliance.store import chunks, layout, partlog, quarantine, records, removal, threads
-from appliance.store.chunks import ChunkDigests
+from appliance.store import chunks, demotion, layout, records, removal, threads
 from appliance.store.damage import Finding, Good, examine
 from appliance.store.layout import Layout
 from appliance.store.lock import Lock
-from appliance.store.partlog import Head, Line
 from appliance.store.progress import Reporter
 from appliance.store.threads import StopFlag
 from appliance.store.types import Damage, OnProgress, Stored, StoredFile
-
-log = logging.getLogger("appliance.store")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +70,7 @@ def rehash(where: Layout, folder: Path, stored: Stored, report: Reporter | None,
     if bad:
         return Outcome(None, files, _settle(where, folder, stored, bad))
     for pin, item in good:
-        _learn(folder, pin, item)
+        demotion.learn(folder, pin, item)
     renewed = records.renew(folder, files)
     if renewed is None:
         raise ModelMissing(f"{stored.ref} was removed while it was read.")
@@ -146,53 +140,7 @@ def _put_away(where: Layout, folder: Path, stored: Stored, pin: File, item: Find
     moved_on = item.before is not None and not records.unchanged(item.before)
     if file.referenced or item.kind == "forbidden" or moved_on:
         return item.damage(pin, "left", file.path)
-    if item.known is not None and _can_go_on(item, file.path):
-        kept = _demote(folder, pin, item, item.known)
-        log.info("%s of %s is damaged; a repair fetches what differs", pin.base_name, stored.ref)
-        return item.damage(pin, "partial", kept)
-    kept = quarantine.put_aside(
-        where, file.path, pin, ref=stored.ref, actual=item.sha256, source="this disk", why=item.why
-    )
-    layout.chunks(folder, pin).unlink(missing_ok=True)
-    log.info("%s of %s is quarantined: it %s", pin.base_name, stored.ref, item.why)
-    return item.damage(pin, "quarantined", kept)
-
-
-def _can_go_on(item: Finding, path: Path) -> bool:
-    """Whether a pull may write into these bytes: it is known which are good, and nobody else has them."""
-    if item.known is None or len(item.bad) == len(item.known.xxh3):
-        return False
-    return path.stat().st_nlink == 1 and not path.is_symlink()
-
-
-def _demote(folder: Path, pin: File, item: Finding, known: ChunkDigests) -> Path:
-    """Make a verified file the partial one again; its log names the chunks that are good.
-
-    The log comes first: without the partial file it says nothing, while a partial file without a log would be
-    taken for bytes that have just arrived.
-    """
-    path, part = layout.final(folder, pin), layout.part(folder, pin)
-    lines = [
-        Line(index, min(known.chunk, pin.size - index * known.chunk), digest)
-        for index, digest in enumerate(known.xxh3)
-        if index not in item.bad
-    ]
-    partlog.write(layout.log(folder, pin), Head(pin.size, pin.sha256, known.chunk), lines)
-    if path.stat().st_size > pin.size:
-        os.truncate(path, pin.size)
-    os.replace(path, part)
-    layout.chunks(folder, pin).unlink(missing_ok=True)
-    return part
-
-
-def _learn(folder: Path, pin: File, item: Good) -> None:
-    """Keep the digests of the chunks of a file that matched, where none, or none of use, are kept."""
-    path = layout.chunks(folder, pin)
-    try:
-        if chunks.read(path, pin.size, pin.sha256) != item.digests:
-            item.digests.write(path)
-    except OSError as error:  # a full or read-only disk: it only makes a later repair dearer
-        log.info("%s can't be written: %s", path, error.strerror)
+    return demotion.put_away(where, folder, stored.ref, pin, item)
 
 
 def _counter(report: Reporter | None) -> Callable[[int], None]:
