@@ -74,8 +74,9 @@ def up(
 def choose(model: str | None, accepted: bool = False) -> str | None:
     """The model to serve: as named, else the setting, the last one used, or the person's choice of three.
 
-    Raises ModelMissing with three suggestions when there is nothing to go by and nobody to ask, and
-    LicenseNotAccepted when it has to be fetched and its licence was not accepted here.
+    Raises ModelMissing with three suggestions when there is nothing to go by and nobody to ask, or when the
+    user's own files that it needs are gone; LicenseNotAccepted when it has to be fetched and its licence was
+    not accepted here.
     """
     shelf = library()
     name = model if model is not None else _default(shelf)
@@ -83,6 +84,7 @@ def choose(model: str | None, accepted: bool = False) -> str | None:
         ref = shelf.resolve(name)
         if shelf.store.find(ref.ref) is not None:
             return ref.ref  # its licence matters when it is fetched, which it was
+        shelf.store.require_not_lost(ref)
     return with_licence(lambda agreed: run(allowed(shelf, name, agreed)), accepted).ref
 
 

@@ -23,7 +23,8 @@ def rows(
 ) -> list[Row]:
     """Every variant of the catalog, and what else is here, with what `Library.rows` says and further:
 
-    - `state`: `here`, `downloading`, `partial`, `damaged` (in quarantine) or `absent`
+    - `state`: `here`, `downloading`, `partial`, `damaged` (in quarantine), `missing` (a reference whose file
+      is gone; `path` is where it was) or `absent`
     - `referenced`: its files are the user's own, outside the store
     - `disk`: bytes it takes on the disk, partial files included
     - `arrived`: bytes of an unfinished transfer, or null
@@ -50,7 +51,8 @@ def _held(state: str, holding: Holding, here: Stored | None) -> Mapping[str, Any
         state = "partial" if arrived else "damaged" if holding.damaged else state
     return {
         "state": state,
-        "referenced": here is not None and any(file.referenced for file in here.files),
+        "referenced": state == "missing"
+        or (here is not None and any(file.referenced for file in here.files)),
         "disk": holding.disk,
         "arrived": arrived,
         "used_at": holding.used_at,

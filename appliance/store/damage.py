@@ -78,7 +78,7 @@ def examine(
                     return Good(before, found)
                 return _differs(before, pin, known, found)
     except (FileNotFoundError, NotADirectoryError):
-        return _missing(file)
+        return missing(file)
     except OSError as error:
         return _unreadable(error, reached)
     raise NotVerified(
@@ -134,7 +134,8 @@ def _which(known: ChunkDigests | None, bad: tuple[int, ...], pin: File) -> str:
     return f"{len(bad)} of {len(known.xxh3)} chunks of {units.size(known.chunk)} differ: bytes {shown}{more}"
 
 
-def _missing(file: StoredFile) -> Finding:
+def missing(file: StoredFile) -> Finding:
+    """The file is not there."""
     why = f"is missing: it was {file.path}" if file.referenced else "is missing"
     return Finding("missing", None, "", None, (), why)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,7 +25,10 @@ def find(source: FileSource, file: File) -> Path:
     if path.is_dir():
         path = path / file.name
     if not path.is_file():
-        raise ModelMissing(f"{path} is not there.", hint="Correct the path in models.toml.")
+        raise ModelMissing(
+            f"{path} is not there.",
+            hint="Put the file back there, connect its disk, or correct the path in models.toml.",
+        )
     return path.resolve()
 
 
@@ -74,7 +78,8 @@ def _differs(path: Path, file: File, size: int, sha256: str | None) -> NotVerifi
         f"{path} is not the file that the catalog pins; it is not used.",
         cause=f"Expected {file.size} bytes with SHA-256 {file.sha256}, got {size} bytes"
         + (f" with {sha256}." if sha256 else "."),
-        hint="Correct the entry in models.toml, or get the file again.",
+        hint="Put the right file back there. To take this one as what it is: "
+        f"`appliance models import {shlex.quote(str(path))} --id NAME`.",
     )
 
 

@@ -73,9 +73,8 @@ def write(folder: Path, ref: ModelRef, files: Sequence[StoredFile]) -> Stored:
         },
     )
     layout.sync_folder(folder)
-    return Stored(
-        ref.ref, ref.id, ref.quant, tuple(files), now, _main(folder, files, ref.variant.main.base_name)
-    )
+    main = _main(folder, files, ref.variant.main.base_name)
+    return Stored(ref.ref, ref.id, ref.quant, tuple(files), now, main, _origin(source))
 
 
 def renew(folder: Path, files: Sequence[StoredFile]) -> Stored | None:
@@ -100,10 +99,18 @@ def read(folder: Path) -> Stored | None:
         model_id, quant = str(found["id"]), str(found["quant"])
         files = tuple(_file(folder, entry) for entry in found["files"])
         main = _main(folder, files, Path(str(found["main"])).name)
-        return Stored(f"{model_id}:{quant}", model_id, quant, files, float(found["verified_at"]), main)
+        verified_at, origin = float(found["verified_at"]), _origin(found.get("source"))
+        return Stored(f"{model_id}:{quant}", model_id, quant, files, verified_at, main, origin)
     except (KeyError, TypeError, ValueError):
         log.warning("the record in %s can't be understood; the files are checked again", folder)
         return None
+
+
+def _origin(source: object) -> str | None:
+    if not isinstance(source, Mapping) or source.get("kind") != "file":
+        return None
+    path = source.get("path")
+    return path if isinstance(path, str) else None
 
 
 def _entry(file: StoredFile) -> dict[str, Any]:

@@ -62,6 +62,18 @@ class Store:
         """Every variant that was verified here, by ref, those whose files are gone by now, too."""
         return self._newest(lambda _: True)
 
+    def lost(self) -> tuple[Stored, ...]:
+        """References whose files are no longer where the user had them, by ref. They may come back."""
+        return self._newest(
+            lambda stored: any(file.referenced and not file.path.is_file() for file in stored.files)
+        )
+
+    def require_not_lost(self, ref: ModelRef) -> None:
+        """Before a pull that nobody asked for. Raises ModelMissing, which says where the files were."""
+        stored = records.read(self._where.folder(ref))
+        if stored is not None and stored in self.lost():
+            raise upkeep.lost_error(stored)
+
     def _newest(self, wanted: Callable[[Stored], bool]) -> tuple[Stored, ...]:
         found: dict[str, Stored] = {}
         for folder in self._where.folders():
@@ -139,7 +151,7 @@ class Store:
             return stored
         found = upkeep.rehash(self._where, folder, stored, None, stop or threads.StopFlag())
         if found.stored is None:
-            raise upkeep.error_of(ref.ref, found.damage)
+            raise upkeep.error_of(stored, found.damage)
         return found.stored
 
     async def verify(self, ref: ModelRef | str, on_progress: OnProgress = no_progress) -> VerifyResult:
@@ -153,7 +165,7 @@ class Store:
         folder, stored = await threads.run(None, self._recorded, ref)
         found = await upkeep.read_again(self._where, folder, stored, on_progress)
         if found.stored is None:
-            raise upkeep.error_of(stored.ref, found.damage)
+            raise upkeep.error_of(stored, found.damage)
         return VerifyResult(stored.ref, found.stored, stored.size, time.monotonic() - began)
 
     async def repair(self, ref: ModelRef, on_progress: OnProgress = no_progress) -> Repaired:
@@ -175,7 +187,7 @@ class Store:
             if found.stored is not None:
                 return Repaired(ref.ref, found.stored, 0, (), False)
             if upkeep.forbidden(found.damage):
-                raise upkeep.error_of(ref.ref, found.damage)
+                raise upkeep.error_of(stored, found.damage)
             good, damage = found.good, found.damage
         fetched = await self._fetching(None).run(ref, on_progress, good)
         return Repaired(ref.ref, fetched.stored, fetched.n_bytes, damage, True)

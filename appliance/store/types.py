@@ -50,6 +50,8 @@ class Stored:
     """Seconds since the epoch."""
     main: Path
     """The file that an engine is pointed at."""
+    origin: str | None = None
+    """The file or folder of this computer that is its source; None = it has another source."""
 
     @property
     def size(self) -> int:

@@ -14,12 +14,13 @@ from pathlib import Path
 from appliance.catalog import File
 from appliance.errors import ApplianceError, ModelMissing, NotVerified
 from appliance.store import chunks, demotion, layout, records, removal, threads
-from appliance.store.damage import Finding, Good, examine
+from appliance.store.damage import Finding, Good, examine, missing
 from appliance.store.layout import Layout
 from appliance.store.lock import Lock
 from appliance.store.progress import Reporter
 from appliance.store.threads import StopFlag
 from appliance.store.types import Damage, OnProgress, Stored, StoredFile
+from appliance.text import clean_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ async def read_again(where: Layout, folder: Path, stored: Stored, on_progress: O
             report.phase("failed", total=report.whole, message=error.message)
             raise
     if found.stored is None:
-        report.phase("failed", total=report.whole, message=error_of(stored.ref, found.damage).message)
+        report.phase("failed", total=report.whole, message=error_of(stored, found.damage).message)
     else:
         report.phase("done", total=stored.size)
     return found
@@ -57,7 +58,7 @@ def rehash(where: Layout, folder: Path, stored: Stored, report: Reporter | None,
     """
     found: list[tuple[File, Good | Finding]] = []
     for file in stored.files:
-        pin = File(name=file.name, size=file.size, sha256=file.sha256, role=file.role)
+        pin = _pin_of(file)
         if report is not None:
             report.file = pin.base_name
         known = chunks.read(layout.chunks(folder, pin), pin.size, pin.sha256)
@@ -77,10 +78,10 @@ def rehash(where: Layout, folder: Path, stored: Stored, report: Reporter | None,
     return Outcome(renewed, files, ())
 
 
-def error_of(ref: str, damage: Sequence[Damage]) -> ApplianceError:
+def error_of(stored: Stored, damage: Sequence[Damage]) -> ApplianceError:
     """For a variant that is not whole: ModelMissing when files are only missing, else NotVerified."""
-    texts = "; ".join(item.text for item in damage) + "."
-    repair = f"`appliance models repair {ref}` fetches only what is missing or differs; a wheel comes whole."
+    ref, texts = stored.ref, "; ".join(item.text for item in damage) + "."
+    repair = _way_back(stored, damage)
     if all(item.kind == "missing" for item in damage):
         return ModelMissing(f"{ref} is no longer whole.", cause=texts, hint=repair)
     kept = [f"{item.file} is kept as {item.kept}." for item in damage if item.action == "quarantined"]
@@ -91,6 +92,31 @@ def error_of(ref: str, damage: Sequence[Damage]) -> ApplianceError:
         hint=hint,
         damage=tuple(item.to_json() for item in damage),
     )
+
+
+def lost_error(stored: Stored) -> ApplianceError:
+    """For a reference whose files are no longer where the user had them."""
+    gone = [file for file in stored.files if file.referenced and not file.path.is_file()]
+    found = [missing(file).damage(_pin_of(file), "left", None) for file in gone]
+    return error_of(stored, found)
+
+
+def _way_back(stored: Stored, damage: Sequence[Damage]) -> str:
+    """What to do, by where the model comes from and where its files are."""
+    ref = stored.ref
+    if stored.origin is not None:
+        return (
+            f"Its source is {clean_line(stored.origin, 300)} on this computer. With the right file there "
+            f"(again), `appliance models repair {ref}` takes it from there; without it, "
+            f"`appliance models rm {ref}` forgets it."
+        )
+    names = {file.name for file in stored.files if file.referenced}
+    if all(item.kind == "missing" and item.file in names for item in damage):
+        return (
+            "Put it back there, or connect its disk. "
+            f"`appliance models pull {ref}` fetches it from its source instead."
+        )
+    return f"`appliance models repair {ref}` fetches only what is missing or differs; a wheel comes whole."
 
 
 def forbidden(damage: Sequence[Damage]) -> bool:
@@ -127,6 +153,10 @@ def _spoils_record(stored: Stored, pin: File, item: Finding) -> bool:
     if item.kind == "missing":
         return not _file_of(stored, pin).referenced
     return item.kind != "forbidden"
+
+
+def _pin_of(file: StoredFile) -> File:
+    return File(name=file.name, size=file.size, sha256=file.sha256, role=file.role)
 
 
 def _file_of(stored: Stored, pin: File) -> StoredFile:

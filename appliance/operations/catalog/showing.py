@@ -98,7 +98,8 @@ def _variant(ref: ModelRef, here: Stored | None, lost: Stored | None) -> dict[st
     return {
         "ref": ref.ref, "quant": ref.quant, "pin": variant.pin, "pin_host": variant.pin_host,
         "size": variant.size,
-        "state": "here" if here else "missing" if lost else "absent", "path": str(stored.main) if stored else None,
+        "state": "here" if here else "missing" if lost else "absent",
+        "path": str(stored.main) if stored else None,
         "source": variant.source.model_dump(mode="json"),
         "files": [
             {"name": f.name, "role": f.role, "size": f.size, "sha256": f.sha256, "part": f.part}
