@@ -11,6 +11,7 @@ from appliance.catalog import File
 from appliance.errors import NotVerified
 from appliance.store import chunks, records
 from appliance.store.chunks import ChunkDigests
+from appliance.store.regular import NotRegular
 from appliance.store.threads import StopFlag
 from appliance.store.types import Damage, DamageAction, DamageKind, StoredFile
 
@@ -73,7 +74,7 @@ def examine(
             # the chunks' digests cost a twentieth of the time, and tell when those that are kept are wrong
             chunk = chunks.CHUNK if known is None else known.chunk
             found = chunks.digests_of(file.path, stop, note, chunk=chunk)
-            if records.unchanged(before):
+            if records.rests(before):
                 if found.sha256 == pin.sha256:
                     return Good(before, found)
                 return _differs(before, pin, known, found)
@@ -141,6 +142,8 @@ def missing(file: StoredFile) -> Finding:
 
 
 def _unreadable(error: OSError, reached: int) -> Finding:
+    if isinstance(error, NotRegular):
+        return Finding("irregular", None, "", None, (), f"is {error.kind}, not a regular file")
     reason = error.strerror or type(error).__name__
     if isinstance(error, PermissionError):
         return Finding("forbidden", None, "", None, (), f"may not be read by this user ({reason})")

@@ -6,13 +6,14 @@ import asyncio
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from appliance.catalog import ModelRef
 from appliance.errors import ApplianceError
 from appliance.settings import Downloads
 from appliance.store import lock as locks
-from appliance.store import records, threads
+from appliance.store import records, threads, upkeep
 from appliance.store.layout import Layout
 from appliance.store.limiter import Bucket
 from appliance.store.lock import Lock, Owner
@@ -53,13 +54,34 @@ class Fetching:
                     report.base, report.done = ref.variant.size, 0
                     report.phase("done", total=ref.variant.size)
                     return Fetched(here, 0)
-                holder = await threads.run(None, locks.acquire, lock)
+                try:
+                    holder = await threads.run(None, locks.acquire, lock)
+                except ApplianceError:  # a full or read-only disk
+                    here = await self._proven(ref, on_progress)
+                    if here is None:
+                        raise
+                    return Fetched(here, 0)
                 if holder is None:
                     break
                 await self._follow(lock, ref.ref, holder, on_progress)
             return Fetched(await self._pull(ref, lock, report, good), report.fetched)
         finally:
             await threads.run(None, lock.release)
+
+    async def wait(self, ref: str, on_progress: OnProgress) -> None:
+        """Follow who is at work on `id:QUANT`, until nobody is."""
+        lock = Lock(self.where.lock(ref))
+        holder = await threads.run(None, lock.owner)
+        if holder is not None:
+            await self._follow(lock, ref, holder, on_progress)
+
+    async def _proven(self, ref: ModelRef, on_progress: OnProgress) -> Stored | None:
+        """A model that is here and whole, whatever its record says of times, is good without a lock."""
+        folder = self.where.folder(ref)
+        stored = await threads.run(None, records.read, folder)
+        if stored is None or not records.matches_pin(stored, ref):
+            return None
+        return (await upkeep.read_again(self.where, folder, stored, on_progress)).stored
 
     async def _pull(self, ref: ModelRef, lock: Lock, report: Reporter, good: Sequence[StoredFile]) -> Stored:
         def state() -> dict[str, Any]:
@@ -80,7 +102,7 @@ class Fetching:
         owner: Owner | None = holder
         shown: Progress | None = None
         while owner is not None:
-            found = _followed(owner, ref)
+            found = _followed(owner, ref, lock.path)
             if found != shown:
                 shown = found
                 on_progress(found)
@@ -94,9 +116,11 @@ class Fetching:
         return stored if all(records.unchanged(file) for file in stored.files) else None
 
 
-def _followed(owner: Owner, ref: str) -> Progress:
+def _followed(owner: Owner, ref: str, path: Path) -> Progress:
     """The owner's last progress, as the follower shows it."""
-    message = f"the process {owner.pid} is fetching it"
+    message = f"{owner.who} is fetching it"
+    if owner.started is None and owner.ticks is None:
+        message = f"{owner.who} holds it; if that fetches nothing, remove {path}"
     try:
         return dataclasses.replace(Progress(**owner.progress), message=message)
     except TypeError:

@@ -5,28 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from appliance.store import disk, layout, partlog, prune, removal
+from appliance.store import disk, layout, marker, partlog, remains, removal
 from appliance.store.layout import Layout
 from appliance.store.types import Holding
 
 
 def holdings(where: Layout) -> Mapping[str, Holding]:
-    """By `id:QUANT`: every variant that has a folder, or a file in quarantine."""
+    """By `id:QUANT`: every variant that has a folder. Raises ApplianceError when nothing can be read."""
     found: dict[str, Holding] = {}
+    damaged, aside = marker.damaged(where), remains.quarantined_refs(where)
     for folder in where.folders():
-        ref = prune.ref_of(folder)
-        found[ref] = _joined(found.get(ref), _holding(folder))
-    for ref in prune.quarantined_refs(where):
-        found[ref] = _joined(found.get(ref), Holding(0, None, None, True))
+        ref = layout.ref_of(folder)
+        found[ref] = _joined(found.get(ref), _holding(folder, ref in damaged, ref in aside))
     return found
 
 
-def _holding(folder: Path) -> Holding:
+def _holding(folder: Path, damaged: bool, aside: bool) -> Holding:
     names = removal.tree(folder)
     sizes = {path: _size(path) for path in names}
-    whole = (folder / layout.RECORD).exists()
-    arrived = None if whole else sum(_arrived(path) for path in names)
-    return Holding(sum(sizes.values()), arrived or None, prune.last_used(folder), False)
+    arrived = None if _is_recorded(folder) else sum(_arrived(path) for path in names)
+    return Holding(sum(sizes.values()), arrived or None, remains.last_used(folder), damaged, aside)
+
+
+def _is_recorded(folder: Path) -> bool:
+    try:
+        return (folder / layout.RECORD).exists()
+    except OSError:
+        return True  # a folder that may not be read: nothing is told of what has arrived
 
 
 def _size(path: Path) -> int:
@@ -39,7 +44,7 @@ def _size(path: Path) -> int:
 def _arrived(path: Path) -> int:
     """The bytes of a pinned file that are here: finished, or as its log tells."""
     name = path.name
-    if name.startswith(".") or path.parent.name == layout.SCRATCH or name.endswith(prune.NOTES):
+    if name.startswith(".") or path.parent.name == layout.SCRATCH or name.endswith(remains.NOTES):
         return 0
     if name.endswith(layout.PART):
         known = partlog.read(path.with_name(name.removesuffix(layout.PART) + layout.LOG))
@@ -53,7 +58,7 @@ def _arrived(path: Path) -> int:
 
 
 def _joined(one: Holding | None, other: Holding) -> Holding:
-    """Of two folders of one variant (an older pin, and the present one) or its files in quarantine."""
+    """Of two folders of one variant (an older pin, and the present one)."""
     if one is None:
         return other
     return Holding(
@@ -61,4 +66,5 @@ def _joined(one: Holding | None, other: Holding) -> Holding:
         max(one.arrived or 0, other.arrived or 0) or None,
         max(one.used_at or 0.0, other.used_at or 0.0) or None,
         one.damaged or other.damaged,
+        one.quarantined or other.quarantined,
     )

@@ -116,6 +116,11 @@ def quant_of(folder: Path) -> str:
     return folder.name.rpartition("-")[0]
 
 
+def ref_of(folder: Path) -> str:
+    """`id:QUANT` of a variant folder."""
+    return f"{folder.parent.name}:{quant_of(folder)}"
+
+
 def final(folder: Path, file: File) -> Path:
     return folder / file.base_name
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import secrets
 import shutil
 import time
@@ -18,12 +20,12 @@ def put_aside(
     """Move `path` to the quarantine folder and write its note. Returns the new path.
 
     `actual` is its SHA-256 (or empty when it was not computed), `source` a host or package, without secrets.
+    Raises OSError, and then nothing was moved.
     """
     where.quarantine.mkdir(parents=True, exist_ok=True)
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
     target = where.quarantine / f"{stamp}-{secrets.token_hex(3)}-{file.base_name}"
     n_bytes = path.stat().st_size
-    shutil.move(path, target)
     note = {
         "ref": ref,
         "file": file.base_name,
@@ -33,8 +35,24 @@ def put_aside(
         "source": source,
         "time": time.time(),
     }
-    layout.write_json(target.with_name(target.name + layout.NOTE), note)
+    told = target.with_name(target.name + layout.NOTE)
+    layout.write_json(told, note)  # first: on a full disk nothing moves without it
+    try:
+        _move(path, target)
+    except OSError:
+        told.unlink(missing_ok=True)
+        raise
     return target
+
+
+def _move(path: Path, target: Path) -> None:
+    """Only to another disk a copy is made: a rename that is refused would be refused the removal, too."""
+    try:
+        os.rename(path, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        shutil.move(path, target)
 
 
 def not_verified(file: File, actual: str, n_bytes: int, source: str, kept: Path) -> NotVerified:

@@ -6,7 +6,9 @@ absolute `path`.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +21,8 @@ from appliance.store.types import Stored, StoredFile
 log = logging.getLogger("appliance.store")
 
 _VERSION = 1
+_WRONG: set[tuple[Path, int, int, int, int]] = set()
+"""Files whose bytes are wrong though a record that can't be changed speaks for them."""
 
 
 def stored_file(path: Path, file: File, *, referenced: bool = False) -> StoredFile:
@@ -42,7 +46,12 @@ def stored_file(path: Path, file: File, *, referenced: bool = False) -> StoredFi
 
 
 def unchanged(file: StoredFile) -> bool:
-    """True when size, both times and inode are those of the time it was verified.
+    """True when `file` is as it was when it was verified, and was not found wrong since."""
+    return rests(file) and (not _WRONG or _seen(file) not in _WRONG)
+
+
+def rests(file: StoredFile) -> bool:
+    """True when size, both times and inode are those of `file`.
 
     The change time is what tells a write whose modification time was set back: nobody can set it.
     """
@@ -52,6 +61,10 @@ def unchanged(file: StoredFile) -> bool:
         return False
     now = (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
     return now == (file.size, file.mtime_ns, file.ctime_ns, file.inode)
+
+
+def _seen(file: StoredFile) -> tuple[Path, int, int, int, int]:
+    return file.path, file.size, file.mtime_ns, file.ctime_ns, file.inode
 
 
 def write(folder: Path, ref: ModelRef, files: Sequence[StoredFile]) -> Stored:
@@ -72,6 +85,7 @@ def write(folder: Path, ref: ModelRef, files: Sequence[StoredFile]) -> Stored:
             "files": [_entry(file) for file in files],
         },
     )
+    _mended(folder)
     layout.sync_folder(folder)
     main = _main(folder, files, ref.variant.main.base_name)
     return Stored(ref.ref, ref.id, ref.quant, tuple(files), now, main, _origin(source))
@@ -84,8 +98,46 @@ def renew(folder: Path, files: Sequence[StoredFile]) -> Stored | None:
         return None
     entries = [_entry(file) for file in files]
     layout.write_json(folder / layout.RECORD, found | {"verified_at": time.time(), "files": entries})
+    _mended(folder)
     layout.sync_folder(folder)
     return read(folder)
+
+
+def _mended(folder: Path) -> None:
+    """What an earlier check found wrong no longer counts: the record is newer than the marker."""
+    with contextlib.suppress(OSError):
+        (folder / layout.DAMAGED).unlink(missing_ok=True)
+
+
+def withdraw(folder: Path, *, noted: bool) -> bool:
+    """Let the record say nothing any more. False = the system refuses that.
+
+    Unless the damage was `noted`, its empty file stays, which needs no room and tells that a model was here.
+    """
+    record = folder / layout.RECORD
+    try:
+        if noted:
+            record.unlink(missing_ok=True)
+            return True
+    except OSError:
+        pass  # a folder that can't be written may hold a file that can
+    try:
+        os.truncate(record, 0)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def distrust(file: StoredFile) -> None:
+    """Its bytes are wrong, and its record can't be withdrawn: this process reads it before each use."""
+    _WRONG.add(_seen(file))
+
+
+def trust(files: Sequence[StoredFile]) -> None:
+    """Their bytes were read and are right."""
+    _WRONG.difference_update(_seen(file) for file in files)
 
 
 def read(folder: Path) -> Stored | None:
@@ -101,7 +153,7 @@ def read(folder: Path) -> Stored | None:
         main = _main(folder, files, Path(str(found["main"])).name)
         verified_at, origin = float(found["verified_at"]), _origin(found.get("source"))
         return Stored(f"{model_id}:{quant}", model_id, quant, files, verified_at, main, origin)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         log.warning("the record in %s can't be understood; the files are checked again", folder)
         return None
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from appliance.errors import ApplianceError, ModelError, ModelMissing
 from appliance.store import disk, layout
+from appliance.store import lock as locks
 from appliance.store.layout import Layout
-from appliance.store.lock import Lock
+from appliance.store.lock import Lock, Owner
+from appliance.store.regular import NotRegular
 
 
 class Tally:
@@ -51,21 +55,15 @@ def _files(top: str, folders: list[str], names: list[str]) -> list[str]:
 def remove(where: Layout, ref: str) -> int:
     """Delete every file of the variant `id:QUANT`, under its lock. Returns the bytes freed.
 
-    Raises ModelMissing when there is none, ModelError while it is being transferred.
+    Works on a full disk, too. Raises ModelMissing when there is none, ModelError while it is transferred.
     """
-    model_id, _, quant = ref.partition(":")
-    lock = Lock(where.lock(ref))
-    try:
-        holder = lock.acquire()
-    except OSError as error:
-        raise refused(where.root, error) from None
-    if holder is not None:
-        raise ModelError(
-            f"{ref} is being fetched by the process {holder.pid}.",
-            hint="Stop that first, or wait for its end.",
-        )
-    try:
-        folders = [f for f in where.folders() if f.parent.name == model_id and layout.quant_of(f) == quant]
+    with cleared(where, ref) as holder:
+        if holder is not None:
+            raise ModelError(
+                f"{ref} is being fetched by {holder.who}.",
+                hint="Stop that first, or wait for its end.",
+            )
+        folders = [folder for folder in where.folders() if layout.ref_of(folder) == ref]
         if not folders:
             raise ModelMissing(f"{ref} is not on this disk.", hint="`appliance models list` shows what is.")
         tally = Tally()
@@ -74,8 +72,18 @@ def remove(where: Layout, ref: str) -> int:
             delete(folder)
             drop_empty(folder.parent)
         return freed
-    finally:
-        lock.release()
+
+
+@contextlib.contextmanager
+def cleared(where: Layout, ref: str) -> Iterator[Owner | None]:
+    """`Lock.clearing` of a variant, in words of people. Raises ApplianceError when it can't be taken."""
+    path = where.lock(ref)
+    with contextlib.ExitStack() as stack:
+        try:
+            holder = stack.enter_context(Lock(path).clearing())
+        except OSError as error:
+            raise locks.unwritable(error, path) from None
+        yield holder
 
 
 def delete(path: Path) -> None:
@@ -109,8 +117,13 @@ def drop_empty(folder: Path) -> None:
 
 def refused(path: Path, error: OSError) -> ApplianceError:
     """The system did not let us remove `path`."""
+    hints = {
+        errno.EROFS: "Mount it writable, then try again.",
+        errno.ENOTEMPTY: "Something in it may not be read or came just now; look, and try again.",
+    }
+    usual = "Make its folder writable, or remove it by hand."
     return ApplianceError(
         f"{path} can't be removed.",
-        cause=error.strerror or str(error),
-        hint="Make its folder writable, or remove it by hand.",
+        cause=disk.reason(error),
+        hint=error.hint if isinstance(error, NotRegular) else hints.get(error.errno or 0, usual),
     )

@@ -12,10 +12,12 @@ from appliance.catalog import ModelRef
 from appliance.errors import ModelMissing
 from appliance.paths import Paths
 from appliance.settings import Downloads
-from appliance.store import adopt, holdings, layout, prune, records, removal, threads, upkeep
+from appliance.store import adopt, holdings, layout, marker, prune, records, remains, removal, threads, upkeep
 from appliance.store.fetching import Fetching
 from appliance.store.layout import Layout
 from appliance.store.limiter import Bucket
+from appliance.store.marker import Marked
+from appliance.store.mending import Mending, OnDamage
 from appliance.store.prove import Proven
 from appliance.store.taking import Adopted, How
 from appliance.store.types import (
@@ -53,6 +55,8 @@ class Store:
         self._limits = limits or Limits()
         self._downloads = downloads or Downloads()
         self._bucket = Bucket(self._downloads.rate)
+        self._unrecorded: dict[Path, Stored] = {}
+        """What matched on a disk that takes no record: else each load would read all of it again."""
 
     def list(self) -> tuple[Stored, ...]:
         """Every variant that is here, by ref. Reads records only; `check` looks at the files."""
@@ -119,7 +123,7 @@ class Store:
             return ()
         if all(records.unchanged(file) for file in stored.files):
             return stored.files
-        return (await upkeep.read_again(self._where, folder, stored, on_progress)).good
+        return (await upkeep.read_again(self._where, folder, stored, on_progress, mending=True)).good
 
     def _fetching(self, rate: int | None) -> Fetching:
         bucket = self._bucket if rate is None else Bucket(rate)
@@ -147,11 +151,16 @@ class Store:
         does not). Raises ModelMissing, or NotVerified after it put damaged files aside. Needs no network.
         """
         folder, stored = self._recorded(ref)
-        if all(records.unchanged(file) for file in stored.files):
-            return stored
+        for known in (stored, self._unrecorded.get(folder)):
+            if known is not None and all(records.unchanged(file) for file in known.files):
+                return known
         found = upkeep.rehash(self._where, folder, stored, None, stop or threads.StopFlag())
         if found.stored is None:
             raise upkeep.error_of(stored, found.damage)
+        if found.unrecorded is None:
+            self._unrecorded.pop(folder, None)
+        else:
+            self._unrecorded[folder] = found.stored
         return found.stored
 
     async def verify(self, ref: ModelRef | str, on_progress: OnProgress = no_progress) -> VerifyResult:
@@ -162,35 +171,49 @@ class Store:
         its chunks tell which of its bytes are good, else it is in quarantine.
         """
         began = time.monotonic()
-        folder, stored = await threads.run(None, self._recorded, ref)
-        found = await upkeep.read_again(self._where, folder, stored, on_progress)
-        if found.stored is None:
-            raise upkeep.error_of(stored, found.damage)
-        return VerifyResult(stored.ref, found.stored, stored.size, time.monotonic() - began)
-
-    async def repair(self, ref: ModelRef, on_progress: OnProgress = no_progress) -> Repaired:
-        """Verify, then fetch what differs; of a set only the damaged files.
-
-        A damaged reference is fetched into the store; the user's own file stays as it is. Raises ModelMissing
-        when nothing of it is here, NotVerified when a file can't be read for want of a right, and whatever
-        `pull` raises.
-        """
-        damage: tuple[Damage, ...] = ()
-        good: tuple[StoredFile, ...] = ()
         try:
             folder, stored = await threads.run(None, self._recorded, ref)
         except ModelMissing:
-            if not await threads.run(None, self._has_traces, ref):
-                raise
-        else:
-            found = await upkeep.read_again(self._where, folder, stored, on_progress)
-            if found.stored is not None:
-                return Repaired(ref.ref, found.stored, 0, (), False)
-            if upkeep.forbidden(found.damage):
-                raise upkeep.error_of(stored, found.damage)
-            good, damage = found.good, found.damage
-        fetched = await self._fetching(None).run(ref, on_progress, good)
-        return Repaired(ref.ref, fetched.stored, fetched.n_bytes, damage, True)
+            marked = await threads.run(None, self._marked, ref)
+            raise upkeep.error_of(marked.stored, marked.damage) from None
+        found = await upkeep.read_again(self._where, folder, stored, on_progress)
+        if found.stored is None:
+            raise upkeep.error_of(stored, found.damage)
+        seconds = time.monotonic() - began
+        return VerifyResult(stored.ref, found.stored, stored.size, seconds, found.unrecorded)
+
+    async def repair(
+        self, ref: ModelRef, on_progress: OnProgress = no_progress, on_damage: OnDamage | None = None
+    ) -> Repaired:
+        """Verify, then fetch what differs; of a set only the damaged files. Who is at work on it is followed
+        first.
+
+        A damaged reference is fetched into the store; the user's own file stays as it is. `on_damage` is
+        awaited before anything is fetched. Raises ModelMissing when nothing of it is here, NotVerified when a
+        file can't be read for want of a right, and whatever `pull` raises.
+        """
+        mending = Mending(self._fetching(None), self._recorded, self._has_traces)
+        return await mending.run(ref, on_progress, on_damage)
+
+    def damaged(self) -> Mapping[str, tuple[Damage, ...]]:
+        """By `id:QUANT`: what was here and is no longer whole, and what is wrong, as the last check found it.
+
+        By the id alone where even its folder can't be read. Reads no model bytes.
+        """
+        return {ref: marked.damage for ref, marked in marker.damaged(self._where).items()}
+
+    def _marked(self, ref: ModelRef | str) -> Marked:
+        """What is remembered of a variant without a record. Raises ModelMissing when it was never here."""
+        name = ref if isinstance(ref, str) else ref.ref
+        found = marker.damaged(self._where)
+        marked = found.get(name) or found.get(name.partition(":")[0])
+        if marked is None:
+            raise self._missing(name)
+        return marked
+
+    def strangers(self) -> tuple[Path, ...]:
+        """Files among the models that are not ours; nothing that is pruned takes them along."""
+        return prune.strangers(self._where)
 
     def remove(self, ref: str | ModelRef) -> int:
         """Delete every file of a variant, unfinished ones too. Returns the bytes freed.
@@ -231,11 +254,11 @@ class Store:
 
     def last_used(self, ref: str) -> float | None:
         """When a model was loaded last, in seconds since the epoch; None = never."""
-        times = [at for folder in self._folders(ref) if (at := prune.last_used(folder)) is not None]
+        times = [at for folder in self._folders(ref) if (at := remains.last_used(folder)) is not None]
         return max(times, default=None)
 
     def _folders(self, ref: str) -> tuple[Path, ...]:
-        return tuple(folder for folder in self._where.folders() if prune.ref_of(folder) == ref)
+        return tuple(folder for folder in self._where.folders() if layout.ref_of(folder) == ref)
 
     def _recorded(self, ref: ModelRef | str) -> tuple[Path, Stored]:
         """Folder and record of a variant. A name means the record written last, whatever the catalog says."""

@@ -95,6 +95,8 @@ class VerifyResult:
     stored: Stored
     n_bytes: int
     seconds: float
+    unrecorded: str | None = None
+    """Why that could not be written down (a full or read-only disk); None = it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +124,14 @@ class Holding:
     used_at: float | None
     """When it was loaded last, in seconds since the epoch; None = never."""
     damaged: bool
-    """A file of it is in quarantine."""
+    """It was whole here, and a check or a look found that it no longer is."""
+    quarantined: bool = False
+    """A file of it is in quarantine: one that was damaged here, or that came wrong."""
 
 
-LeftoverKind = Literal["partial", "quarantined", "unused", "lock", "empty"]
-"""`unused`: a whole model; `lock`: of a process that is gone; `empty`: a folder."""
+LeftoverKind = Literal["partial", "damaged", "quarantined", "unused", "lock", "empty"]
+"""`damaged`: what is left of a model that was whole; `unused`: a whole model; `lock`: of a process that is
+gone; `empty`: a folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +145,9 @@ class Pruned:
     about: str
 
 
-DamageKind = Literal["changed", "truncated", "longer", "missing", "forbidden", "unreadable"]
-"""`forbidden`: this user may not read it; `unreadable`: the disk does not give it."""
+DamageKind = Literal["changed", "truncated", "longer", "missing", "forbidden", "unreadable", "irregular"]
+"""`forbidden`: this user may not read it; `unreadable`: the disk does not give it; `irregular`: it is a
+folder, a pipe or a device."""
 DamageAction = Literal["partial", "quarantined", "left"]
 """What became of its bytes: `partial`: a repair goes on from them; `left`: where they were, if anywhere."""
 

@@ -72,7 +72,8 @@ class TestWhatGoes:
         self, store: Store, host: Host, paths: Paths
     ) -> None:
         await quarantined(store, host)
-        await partial(store, host)
+        source = at_url(host.url, host.body).variant.source
+        await partial(store, host, made(source, pin("begun.gguf", host.body), model_id="begun"))
         old = made(at_url(host.url, host.body).variant.source, pin("old.gguf", host.body), model_id="old")
         await store.pull(old)
         age(paths, "old", 40 * DAY)
@@ -80,7 +81,7 @@ class TestWhatGoes:
         (paths.models / "empty" / "F32-0123456789ab").mkdir(parents=True)
 
         listed = store.prune(**EVERYTHING)
-        assert kinds(listed) == ["empty", "lock", "partial", "quarantined", "unused"]
+        assert kinds(listed) == ["empty", "empty", "lock", "partial", "quarantined", "unused"]
         before = on_disk(paths.models)
         assert store.prune(**EVERYTHING, dry_run=False) == listed
         assert sum(item.size for item in listed) == before - on_disk(paths.models)
