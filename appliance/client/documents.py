@@ -130,15 +130,32 @@ class ErrorRow(Document):
     hint: str | None
 
 
+def _damages(value: object) -> tuple[Mapping[str, object], ...] | None:
+    """What was wrong with each file: objects as `models verify --json` shows them, their texts cleaned."""
+    if not isinstance(value, list):
+        return None
+    kept = ("file", "kind", "text", "ranges", "chunks", "of_chunks", "action", "kept")
+    found = []
+    for item in value:
+        if isinstance(item, dict):
+            pairs = ((name, item.get(name)) for name in kept)
+            found.append({name: text(one) if isinstance(one, str) else one for name, one in pairs})
+    return tuple(found)
+
+
 @dataclass(frozen=True, slots=True)
 class DownloadRow(Document):
     """One transfer; bytes, bytes per second, seconds.
 
     `phase` is waiting, checking disk, downloading, extracting, verifying, repairing, paused, done, failed,
     cancelled, or a word of a newer daemon. `place` is that in the queue, `limit` bytes per second at most.
+    Of a repair that is done: `mended` is False when all was whole, `damage` what was wrong.
     """
 
-    READERS: ClassVar[Mapping[str, Callable[[object], object]]] = {"error": maybe(ErrorRow)}
+    READERS: ClassVar[Mapping[str, Callable[[object], object]]] = {
+        "error": maybe(ErrorRow),
+        "damage": _damages,
+    }
 
     id: str
     ref: str
@@ -155,13 +172,17 @@ class DownloadRow(Document):
     limit: int | None
     repair: bool | None
     fetched: int | None
+    mended: bool | None
+    damage: tuple[Mapping[str, object], ...] | None
     message: str | None
     error: ErrorRow | None
 
     @property
     def ended(self) -> bool:
-        """Nothing more happens to it by itself, and it is not paused."""
-        return bool(self.finished) or self.phase in ("done", "failed", "cancelled")
+        """Nothing more happens to it by itself, and it is not paused. The daemon says so."""
+        if self.finished is not None:
+            return self.finished
+        return self.phase in ("done", "failed", "cancelled")  # an older daemon, or another one
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from appliance.errors import ApplianceError
-from appliance.store import Progress
+from appliance.store import Progress, Repaired
 
 State = Literal["waiting", "running", "paused", "done", "failed", "cancelled"]
 """Ours; while it runs, the store's phase says more."""
@@ -26,8 +26,8 @@ class Download:
     """Bytes per second at most; None = what the settings say."""
     repair: bool = False
     """It mends a model that is here; what is right is not fetched."""
-    fetched: int | None = None
-    """Bytes that a finished repair fetched."""
+    repaired: Repaired | None = None
+    """What a finished repair came to."""
     error: ApplianceError | None = None
     """Why the state is `failed`."""
 
@@ -41,8 +41,10 @@ class Download:
 
     @property
     def phase(self) -> str:
-        """The store's phase while it runs, else the state."""
-        return self.progress.phase if self.state == "running" else self.state
+        """The store's phase while it runs, else the state. A part of the work that ends is no end."""
+        if self.state != "running":
+            return self.state
+        return "verifying" if self.progress.phase in FINISHED else self.progress.phase
 
     @property
     def message(self) -> str | None:
@@ -66,12 +68,14 @@ class Download:
 
     def to_json(self) -> dict[str, Any]:
         """The row of `/api/downloads` and of the status. Unknown is null."""
-        p = self.progress
+        p, mended = self.progress, self.repaired
         return {
             "id": self.id, "ref": p.ref, "file": p.file, "phase": self.phase, "done": p.done,
             "total": p.total, "rate": p.rate, "eta_s": p.eta_s, "resumable": p.resumable,
             "paused": self.state == "paused", "finished": self.finished, "place": self.place,
-            "limit": self.limit, "repair": self.repair, "fetched": self.fetched, "message": self.message,
+            "limit": self.limit, "repair": self.repair, "message": self.message,
+            "fetched": mended.fetched if mended else None, "mended": mended.mended if mended else None,
+            "damage": [item.to_json() for item in mended.damage] if mended else None,
             "error": self.error.to_json() if self.error else None,
         }  # fmt: skip
 

@@ -18,7 +18,7 @@ from appliance.daemon import queue_file
 from appliance.daemon.changes import Changes
 from appliance.daemon.download import Download
 from appliance.errors import ApplianceError, DownloadError, UnknownModel
-from appliance.store import OnProgress, Progress
+from appliance.store import OnProgress, Progress, Repaired
 
 log = logging.getLogger("appliance.downloads")
 MAX_RUNNING = 2
@@ -30,8 +30,8 @@ STOP_S = 30.0
 NOTIFY_S = 0.5
 """Progress alone wakes the followers this often; a change of state does at once."""
 
-Work = Callable[[Download, OnProgress], Awaitable[int | None]]
-"""Carries a download out; for a repair it gives the bytes that were fetched."""
+Work = Callable[[Download, OnProgress], Awaitable[Repaired | None]]
+"""Carries a download out; a repair says what it came to."""
 How = Literal["new", "joined", "resumed"]
 
 
@@ -50,7 +50,7 @@ class _Job:
     row: Download
     urgent: bool = False
     wanted: Literal["run", "pause", "cancel"] = "run"
-    task: asyncio.Task[int | None] | None = None
+    task: asyncio.Task[Repaired | None] | None = None
 
 
 class Downloads:
@@ -119,7 +119,7 @@ class Downloads:
             how = "joined"
         job.urgent = job.urgent or urgent
         if how != "joined":
-            job.row = replace(job.row, limit=limit, repair=repair, fetched=None)
+            job.row = replace(job.row, limit=limit, repair=repair, repaired=None)
         self._go_on(job)
         await self._keeper.save()
         return Started(job.row.id, how)
@@ -247,7 +247,7 @@ class Downloads:
     def _progress(self, job: _Job, progress: Progress) -> None:
         self._put(job, replace(job.row, progress=progress))
 
-    def _ended(self, job: _Job, task: asyncio.Task[int | None]) -> None:
+    def _ended(self, job: _Job, task: asyncio.Task[Repaired | None]) -> None:
         job.task, job.urgent = None, job.urgent and job.wanted == "run"
         if task.cancelled():
             self._stopped(job)
@@ -255,7 +255,7 @@ class Downloads:
             known = error if isinstance(error, ApplianceError) else _unexpected(error)
             self._put(job, job.row.turned("failed", error=known))
         else:
-            self._put(job, job.row.turned("done", fetched=task.result()))
+            self._put(job, job.row.turned("done", repaired=task.result()))
         finished = [key for key, one in self._jobs.items() if one.row.finished]
         for old in finished[:-KEPT_FINISHED]:
             del self._jobs[old]

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from appliance.catalog import ModelRef
 from appliance.daemon.download import Download
 from appliance.daemon.serving import Serving
-from appliance.errors import ApplianceError, ModelMissing, NotVerified
+from appliance.errors import ApplianceError
 from appliance.operations import catalog
 from appliance.operations.models import Library
-from appliance.store import OnProgress
+from appliance.store import OnProgress, Repaired
 
 log = logging.getLogger("appliance.downloads")
 
@@ -35,31 +35,31 @@ class Fetching:
         await asyncio.to_thread(catalog.require_license, library, ref, accepted)
         return ref
 
-    async def __call__(self, row: Download, on_progress: OnProgress) -> int | None:
+    async def __call__(self, row: Download, on_progress: OnProgress) -> Repaired | None:
         """Make the model of this row be here. Raises what resolving, the licence or the store says."""
         library = self._library()
         ref = await self.allowed(row.ref, False)
         if row.repair:
             return await self._repair(library, ref, on_progress)
         await library.store.pull(ref, on_progress, rate=row.limit)
+        self._load_again(ref.ref)
         return None
 
-    async def _repair(self, library: Library, ref: ModelRef, on_progress: OnProgress) -> int:
-        """Bytes fetched. A damaged model that is served is stopped first and loaded again at the end."""
-        served = self._serving.uses(ref.ref)
-        if served:
-            try:
-                await library.store.verify(ref, on_progress)
-                return 0
-            except (NotVerified, ModelMissing) as error:
-                await self._serving.give_up(error)
-        repaired = await library.store.repair(ref, on_progress)
-        if served:
-            self._load_again()
-        return repaired.fetched
+    async def _repair(self, library: Library, ref: ModelRef, on_progress: OnProgress) -> Repaired:
+        """A damaged model that is served is stopped before it is mended, and loaded again at the end."""
 
-    def _load_again(self) -> None:
-        """Beside the download, which is done. The engine's state says how it ends."""
+        async def stop(error: ApplianceError) -> None:
+            if self._serving.uses(ref.ref):
+                await self._serving.give_up(error)
+
+        repaired = await library.store.repair(ref, on_progress, stop)
+        self._load_again(ref.ref)
+        return repaired
+
+    def _load_again(self, ref: str) -> None:
+        """Where only its files stood in the way, beside the download. The engine's state says how it ends."""
+        if not self._serving.lacks(ref):
+            return
         load = asyncio.ensure_future(self._restart())
         self._loads.add(load)
         load.add_done_callback(self._loads.discard)
@@ -68,4 +68,4 @@ class Fetching:
         try:
             await self._serving.restart()
         except ApplianceError as error:
-            log.warning("the mended model was not loaded again: %s", error.message)
+            log.warning("a model that is right again was not loaded: %s", error.message)

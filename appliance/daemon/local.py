@@ -108,7 +108,7 @@ class LocalSide:
             thermal=heat.thermal,
             factor=heat.factor,
             serves=True,
-            detail=_why_failed(snapshot),
+            detail=_why_not(snapshot),
         )
 
     @staticmethod
@@ -192,18 +192,22 @@ class LocalSide:
         return list(found.values())
 
 
-def _why_failed(snapshot: ServingSnapshot) -> str:
+def _why_not(snapshot: ServingSnapshot) -> str:
     """What a refused client should read: what happened to the engine, and what to do."""
-    if snapshot.state != "failed":
+    if snapshot.state not in ("failed", "absent"):
         return ""
     engine, error = snapshot.engine, snapshot.error
-    parts: tuple[str | None, ...]
+    parts: tuple[str | None, ...] = ()
     if error is not None:
         parts = (error.message, error.cause, error.hint)
+    elif snapshot.state == "absent" and snapshot.ref is not None:
+        ref = snapshot.ref.ref
+        parts = (
+            f"{ref} was unloaded.",
+            f"`appliance` and its key r load it again, or `appliance down` and then `appliance up {ref}`.",
+        )
     elif engine is not None:
         parts = (engine.error, engine.cause, engine.hint)
-    else:
-        return ""
     return " ".join(part for part in parts if part)
 
 

@@ -41,7 +41,7 @@ class ServingSnapshot:
     engine: EngineSnapshot | None = None
     survey: Survey | None = None
     error: ApplianceError | None = None
-    """Why the state is `failed`."""
+    """Why the state is `failed`, or `absent` without a person's wish."""
     since: float = 0.0
     """Unix time of the last change of state."""
     loaded_since: float | None = None
@@ -72,6 +72,13 @@ class Serving:
         if current.ref is None or current.ref.ref != ref or current.state == "absent":
             return False
         return current.state != "failed" or isinstance(current.error, NotVerified | ModelMissing)
+
+    def lacks(self, ref: str) -> bool:
+        """This model would be served, but its files were damaged, or removed."""
+        current = self._snapshot
+        if current.ref is None or current.ref.ref != ref or current.state not in ("failed", "absent"):
+            return False
+        return isinstance(current.error, NotVerified | ModelMissing)
 
     @property
     def engine(self) -> Engine | None:
@@ -107,9 +114,15 @@ class Serving:
         """Serve this model; the one before is stopped first. Raises what loading ended with."""
         await self._command(lambda: self._load(ref, wishes or Wishes()))
 
-    async def unload(self) -> None:
-        """Stop the engine and keep the choice of model."""
-        await self._command(self._unload)
+    async def unload(self, why: ApplianceError | None = None) -> None:
+        """Stop the engine and keep the choice of model. `why` is what requests for it are told."""
+
+        async def stop() -> None:
+            await self._unload()
+            if why is not None:
+                self._set(replace(self._snapshot, error=why))
+
+        await self._command(stop)
 
     async def give_up(self, error: ApplianceError) -> None:
         """Stop the engine: its model can't be trusted any more. The state is `failed` with this error."""

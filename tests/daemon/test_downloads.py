@@ -332,12 +332,11 @@ async def test_a_slow_disk_is_told_and_does_not_hang(
     monkeypatch.setattr(downloads_room, "STOP_S", 0.05)
     gone = asyncio.Event()
 
-    async def stubborn(*_: object) -> int | None:
+    async def stubborn(*_: object) -> None:
         try:
             await asyncio.sleep(60)
         finally:
             await gone.wait()
-        return None
 
     shelf.downloads._work = stubborn
     started = await shelf.downloads.start("a:F32")

@@ -87,7 +87,9 @@ def _loaded(client: Client | None) -> frozenset[str]:
     """What the daemon serves: it has to stop that when it is damaged, so it does the check."""
     if client is None:
         return frozenset()
-    return frozenset(engine.model for engine in client.status().engines if engine.model is not None)
+    idle = ("absent", "failed")
+    engines = client.status().engines
+    return frozenset(one.model for one in engines if one.model is not None and one.state not in idle)
 
 
 def _through(client: Client, ref: str) -> Checked:
@@ -126,7 +128,7 @@ def repair(model: str, as_json: bool) -> None:
     """Verify a model and fetch again only what differs.
 
     With --json: {"model", "repaired", "fetched", "size", "damage"}; `repaired` is false when it was whole,
-    `fetched` and `size` are bytes. While a daemon runs, it does the work, and `size` and `damage` are null.
+    `fetched` and `size` are bytes, `damage` is as for `verify`. While a daemon runs, it does the work.
     """
     client = daemon_or_none()
     done = _repair_through(client, model) if client is not None else _repair_here(model)
@@ -159,13 +161,12 @@ def _repair_through(client: Client, model: str) -> dict[str, Any]:
     async def work() -> dict[str, Any]:
         with DownloadBar() as bar:
             row = await bar.follow(client, started.id)
-        fetched = row.fetched or 0
         return {
             "model": row.ref,
-            "repaired": fetched > 0,
-            "fetched": fetched,
-            "size": None,
-            "damage": None,
+            "repaired": bool(row.fetched) if row.mended is None else row.mended,
+            "fetched": row.fetched or 0,
+            "size": row.total,
+            "damage": [dict(item) for item in row.damage or ()],
         }
 
     started = client.start_repair(model)

@@ -62,21 +62,26 @@ class ModelCommands(Area):
         """`force` unloads it, and stops its download, first."""
         rooms = self._rooms
         name = await asyncio.to_thread(_name, rooms.library, ref)
-        if force:
-            await self._let_go(name)
+        stopped = force and await self._let_go(name)
         current = rooms.serving.snapshot
         busy = current.ref is not None and current.state not in ("absent", "failed")
         in_use = current.ref.ref if current.ref is not None and busy else None
         freed = await asyncio.to_thread(rooms.library.remove, ref, in_use)
         await rooms.downloads.forget(name)
+        if stopped:
+            again = f"`appliance models pull {name}` fetches it, and it is loaded again then."
+            await rooms.serving.unload(ModelMissing(f"{name} was removed.", hint=again))
         return {"model": ref, "freed": freed}
 
-    async def _let_go(self, name: str) -> None:
+    async def _let_go(self, name: str) -> bool:
+        """True when an engine was stopped for it."""
         rooms = self._rooms
         current = rooms.serving.snapshot
-        if current.ref is not None and current.ref.ref == name and current.state != "absent":
+        served = current.ref is not None and current.ref.ref == name and current.state != "absent"
+        if served:
             await rooms.serving.unload()
         await rooms.downloads.forget(name)
+        return served
 
     async def plan(self, body: Document) -> Document:
         for name in ("ctx", "parallel", "gpu_layers"):
