@@ -145,6 +145,9 @@ def _show_model(document: Mapping[str, Any]) -> None:
         by = variant["pin"] + (f" ({variant['pin_host']})" if variant["pin_host"] else "")
         made.add_row(cell(variant["ref"]), size_text(variant["size"]), cell(variant["state"]), cell(by))
     show(made)
+    for variant in document["variants"]:
+        if variant["state"] == "missing":
+            say(f"{cell(variant['ref'])} is not where it was: {clean_line(str(variant['path']), 300)}")
     for place in dict.fromkeys(_place(variant["source"]) for variant in document["variants"]):
         say(f"from {clean_line(place, 200)}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -118,7 +119,10 @@ def _show(rows: Sequence[Row]) -> None:
         limited = _LIMITED if row["license_note"] and "License" in dropped else ""
         made.add_row(line["Model"] + limited, *(line[name] for name in kept[1:]))
     show(made)
-    if dropped:
+    for row in rows:
+        if row["state"] == "missing":
+            remark(f"{cell(row['ref'])} is not where it was: {clean_line(str(row['path']), 300)}")
+    if dropped and sys.stdout.isatty():  # a pipe is told nothing
         marked = " ! is a limited licence." if "License" in dropped else ""
         remark(f"Not shown at this width: {', '.join(dropped)}.{marked} --json has all.")
 
