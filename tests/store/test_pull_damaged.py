@@ -7,14 +7,17 @@ import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from appliance.errors import NotVerified
 from appliance.paths import Paths
-from appliance.store import Store
-from tests.store.helpers import MIB, QUICK, at_url, gguf
-from tests.store.server import Host
+from appliance.store import Store, chunks
+from appliance.store.layout import Layout
+from appliance.store.lock import Lock
+from tests.store.helpers import MIB, QUICK, Seen, at_url, gguf, until
+from tests.store.server import Host, held
 
 CHUNK = 128 << 10
 BODY = gguf(2 * MIB + 1000)
@@ -118,3 +121,60 @@ async def test_a_link_to_the_users_own_good_file_is_used_as_it_is(
     assert (await store.pull(ref)).main.read_bytes() == BODY
     assert mine.read_bytes() == damaged
     assert not path.is_symlink()
+
+
+class TestTogether:
+    """Two at a time, each with a store of its own as two commands have."""
+
+    async def test_a_repair_beside_a_pull_follows_it_and_then_verifies(
+        self, store: Store, host: Host, paths: Paths
+    ) -> None:
+        ref, hold = at_url(host.url, host.body), asyncio.Event()
+        flip((await store.pull(ref)).main, 9 * CHUNK)
+        host.acts, sent = [held(9 * CHUNK + 5, hold)], host.sent
+        pulling = asyncio.create_task(store.pull(ref))
+        await until(lambda: host.sent - sent == 5, "the pull is at work")
+        seen = Seen()
+        mending = asyncio.create_task(Store(paths, limits=QUICK).repair(ref, seen))
+        await until(lambda: any("is fetching it" in (one.message or "") for one in seen), "it is followed")
+        hold.set()
+        done = await mending
+        assert (await pulling).main.read_bytes() == BODY
+        assert (done.fetched, done.mended, done.damage) == (0, False, ())
+        assert seen.phases[-2:] == ["verifying", "done"], "what others fetched is read, too"
+        assert host.sent - sent == CHUNK
+
+    async def test_a_repair_that_sees_damage_while_a_pull_begins_follows_that(
+        self, store: Store, host: Host, paths: Paths, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ref = at_url(host.url, host.body)
+        flip((await store.pull(ref)).main, 9 * CHUNK)
+        lock, real, reads = Lock(Layout(paths.models).lock(ref.ref)), chunks.digests_of, 0
+
+        def read(*args: Any, **how: Any) -> chunks.ChunkDigests:
+            nonlocal reads
+            reads += 1
+            if reads == 1:
+                lock.acquire()  # a pull begins while the repair reads
+            return real(*args, **how)
+
+        monkeypatch.setattr(chunks, "digests_of", read)
+        seen = Seen()
+        mending = asyncio.create_task(store.repair(ref, seen))
+        await until(lambda: any("is fetching it" in (one.message or "") for one in seen), "it is followed")
+        assert "failed" not in seen.phases
+        lock.release()
+        assert (await mending).fetched == CHUNK
+
+    async def test_pulls_and_repairs_at_once_cost_what_one_costs(
+        self, store: Store, host: Host, paths: Paths
+    ) -> None:
+        ref = at_url(host.url, host.body)
+        flip((await store.pull(ref)).main, 9 * CHUNK)
+        sent, others = host.sent, [Store(paths, limits=store._limits) for _ in range(3)]
+        work = [store.pull(ref), others[0].repair(ref), others[1].pull(ref), others[2].repair(ref)]
+        async with asyncio.timeout(20):
+            await asyncio.gather(*work)
+        assert host.sent - sent == CHUNK
+        assert (await store.verify(ref)).n_bytes == len(BODY)
+        assert store.leftovers() == ()
