@@ -1,7 +1,8 @@
 """A whole file whose SHA-256 is not that of the pin: find the chunks that are wrong, and fetch only those.
 
 First the chunks that are not on disk what they were when they came. Where none is, the error was on the way
-here: chunks are fetched again in order, from another place where there is one, until one differs.
+here, or on the disk when the log of what came is lost: chunks are fetched again in order, from another place
+where there is one, until one differs.
 """
 
 from __future__ import annotations
@@ -62,11 +63,11 @@ class Repair:
     def _from_network(self, digest: str) -> str:
         replaced = checked = runs = 0
         for index, data in self._chunks():
-            self._say("looking for what came wrong")
+            self._say("looking for the chunks that are wrong")
             self._moved(self._part.map.stop(index))
             same = xxhash.xxh3_64(data).hexdigest() == self._part.map.digests[index]
             if not same:
-                log.warning("%s: chunk %d came wrong", self._part.file.base_name, index)
+                log.warning("%s: chunk %d is replaced by what comes now", self._part.file.base_name, index)
                 self._part.replace(index, data)
                 replaced += 1
             if replaced > checked and _due(replaced, runs if same else None):

@@ -13,7 +13,7 @@ from appliance.errors import DownloadError, NotVerified
 from appliance.paths import Paths
 from appliance.store import Store
 from tests.store import server as acts
-from tests.store.helpers import MIB, at_url, files_in, gguf
+from tests.store.helpers import MIB, Seen, at_url, files_in, gguf
 from tests.store.server import Host
 
 HALF = 1_500_000
@@ -89,6 +89,20 @@ class TestTheHash:
         part.with_name(part.name + ".log").unlink()
         assert (await store.pull(ref)).main.read_bytes() == host.body
         assert len(host.requests) == 2
+
+    async def test_bytes_damaged_on_disk_whose_log_is_lost_are_not_said_to_have_come_wrong(
+        self, store: Store, paths: Paths, host: Host, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        ref, seen = at_url(host.url, host.body), Seen()
+        host.acts = [acts.cut(HALF), acts.status(404)]
+        with pytest.raises(DownloadError):
+            await store.pull(ref)
+        (part,) = files_in(paths.models)
+        part.write_bytes(host.body[:-1] + bytes([host.body[-1] ^ 1]))
+        part.with_name(part.name + ".log").unlink()
+        assert (await store.pull(ref, seen)).main.read_bytes() == host.body
+        assert "chunk 0 is replaced by what comes now" in caplog.text
+        assert "looking for the chunks that are wrong" in {one.message for one in seen}
 
     async def test_an_oversized_partial_is_put_aside(self, store: Store, paths: Paths, host: Host) -> None:
         ref = at_url(host.url, host.body)
