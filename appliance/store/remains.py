@@ -131,13 +131,13 @@ def quarantined_refs(where: Layout) -> frozenset[str]:
 def is_bare(folder: Path) -> bool:
     """No file in it but the mark of the last load. False where that can't be told."""
     try:
-        with os.scandir(folder):
-            pass
+        return all(name == layout.USED for _, _, names in os.walk(folder, onerror=_raise) for name in names)
     except OSError:
         return False
-    return all(path.name == layout.USED for path in removal.tree(folder)) and not any(
-        marker.is_marked(below) for below in (folder, *_names(folder))
-    )
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def _names(folder: Path) -> list[Path]:

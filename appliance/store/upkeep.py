@@ -201,7 +201,7 @@ def _settled(
         if not records.withdraw(folder, noted=noted):
             _distrust(stored, bad)
     found = tuple(_put_away(where, folder, stored, pin, item) for pin, item in bad)
-    if noted:
+    if spoiled:  # what became of it; and a record that was emptied may have made room for the note
         marker.write(folder, Marked(stored.ref, found, stored.origin))
     return found
 

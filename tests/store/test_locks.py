@@ -22,7 +22,7 @@ from appliance.store.lock import Lock
 from tests.store.helpers import Seen, at_url
 from tests.store.server import Host
 
-BASE = {
+BASE: dict[str, Any] = {
     "pid": 1,
     "started": None,
     "ticks": None,
