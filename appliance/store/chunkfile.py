@@ -25,6 +25,7 @@ _UNLOGGED = 128 << 10
 """Bytes of a chunk that may be here without a line in the log: what a kill may cost a slow connection. A fast
 one brings more at once, and has a line for each such piece."""
 _UNLOGGED_S = 0.1
+_NAP_S = 0.05
 
 
 class Unwritable(DownloadError):
@@ -45,6 +46,8 @@ class ChunkFile:
         """What the log knows of such a chunk, and since when."""
         self.changed = threading.Condition()
         """Guards map and log; notified when the front of the file grew or changed."""
+        self.hashed: int | None = None
+        """How far a hasher is; None = there is none."""
         self.rewound: int | None = None
         """The first byte that changed after it may have been hashed; the hasher takes it."""
 
@@ -71,6 +74,22 @@ class ChunkFile:
             piece = rest[: self.map.stop(at // self.map.chunk) - at]
             self._extend(at // self.map.chunk, at, piece)
             at, rest = at + len(piece), rest[len(piece) :]
+
+    @property
+    def lag(self) -> int:
+        """Bytes that could be hashed and are not yet."""
+        return 0 if self.hashed is None else self.map.frontier - self.hashed
+
+    def pace(self, lag: int, stop: StopFlag) -> None:
+        """Wait while the hash is more than `lag` bytes behind. Ends with `stop`.
+
+        On few cores the threads that receive would otherwise leave it too little time, and the whole would
+        wait for it at the end.
+        """
+        if self.lag > lag:
+            with self.changed:
+                while self.lag > lag and not stop.is_set:
+                    self.changed.wait(_NAP_S)
 
     def flush_log(self, at: int) -> None:
         """Tell the log of all bytes of the chunk in which `at` is: a connection has ended there."""

@@ -22,12 +22,13 @@ _ENDED = "the connection ended early"
 class Connection:
     """Brings pieces of `part` from one place until none is left for it. `run` is a thread's work."""
 
-    def __init__(self, session: Session, route: Route, part: PartFile, terms: Terms) -> None:
+    def __init__(self, session: Session, route: Route, part: PartFile, terms: Terms, lag: int) -> None:
         self._session = session
         self._route = route
         self._part = part
         self._terms = terms
         self._client = terms.client()
+        self._lag = lag
         self._best = part.arrived
         self._rate = 0.0
         self._misses = 0
@@ -146,6 +147,7 @@ class Connection:
     def _count(self, n_bytes: int) -> None:
         self._terms.report.done = self._part.arrived
         self._terms.count(n_bytes, self._session.halt)
+        self._part.pace(self._lag, self._session.halt)
 
 
 class _OneTooMany(Exception):

@@ -38,6 +38,7 @@ class Hasher:
         self._thread = threading.Thread(target=self._run, name="store-hash", daemon=True)
 
     def start(self) -> None:
+        self._part.hashed = 0
         self._thread.start()
 
     @property
@@ -83,6 +84,7 @@ class Hasher:
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits for the digest
             with self._part.changed:
                 self._broken = error
+                self._part.hashed = None
                 self._part.changed.notify_all()
 
     def _next(self) -> tuple[int, int] | None:
@@ -104,6 +106,7 @@ class Hasher:
             index = changed // self._part.map.chunk
             del self._marks[index + 1 :]
             self._sha, self._at = self._marks[index].copy(), index * self._part.map.chunk
+            self._part.hashed = self._at
             self._part.changed.notify_all()
 
     def _take(self, start: int, stop: int) -> None:
@@ -116,8 +119,8 @@ class Hasher:
             # When bytes changed meanwhile, the next round goes back to the state before them.
             if n_bytes < len(view) and self._part.rewound is None:
                 raise self._part.failed(OSError(errno.EIO, "the file is shorter than what has arrived"))
-            self._at = stop
+            self._at = self._part.hashed = stop
             if stop % self._part.map.chunk == 0:
                 self._marks.append(sha.copy())
-            if self._at == self._size:
+            if stop % self._part.map.chunk == 0 or stop == self._size:
                 self._part.changed.notify_all()

@@ -13,6 +13,9 @@ from appliance.store.partfile import PartFile
 from appliance.store.patience import Patient, Terms, log
 from appliance.store.session import Session
 
+_LAG = 192 << 20
+"""Bytes that the hash may fall behind, beyond what it had before it when the transfer began."""
+
 
 def fetch(routes: Sequence[Route], part: PartFile, terms: Terms) -> Route | None:
     """Fetch what `part` misses. Returns the route that brought the last of it; None when nothing was missing.
@@ -42,8 +45,10 @@ def bring(route: Route, part: PartFile, terms: Terms) -> None:
     session = Session(part.gaps(), part.map.chunk, patient, terms)
     threads: list[threading.Thread] = []
 
+    lag = part.lag + _LAG
+
     def make() -> Connection:
-        return Connection(session, route, part, terms)
+        return Connection(session, route, part, terms, lag)
 
     with terms.stop.calling(session.halt.set), session.halt.calling(session.wake):
         try:

@@ -16,7 +16,8 @@ from aiohttp import web
 from appliance.errors import DownloadError
 from appliance.paths import Paths
 from appliance.settings import Downloads
-from appliance.store import Store
+from appliance.store import Store, transfer
+from appliance.store.hasher import Hasher
 from appliance.store.limiter import Bucket
 from tests.store import server as acts
 from tests.store.cases import BODY, CHUNK, LIMITS, SIZE
@@ -98,6 +99,27 @@ class TestHowManyAreOpened:
         assert (await pulling).main.read_bytes() == BODY
         never.set()
         assert body_host.sent <= SIZE + 4 * CHUNK
+
+
+class TestTheHashSetsThePace:
+    async def test_connections_wait_for_it_and_all_arrives(
+        self, paths: Paths, body_host: Host, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(transfer, "_LAG", CHUNK)
+        stored = await small(paths).pull(at_url(body_host.url, BODY))
+        assert stored.main.read_bytes() == BODY
+
+    async def test_nobody_waits_for_one_that_has_failed(
+        self, paths: Paths, body_host: Host, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def broken(hasher: Hasher, start: int, stop: int) -> None:
+            raise MemoryError
+
+        monkeypatch.setattr(transfer, "_LAG", CHUNK)
+        monkeypatch.setattr(Hasher, "_take", broken)
+        with pytest.raises(MemoryError):
+            await small(paths).pull(at_url(body_host.url, BODY))
+        assert body_host.sent == SIZE
 
 
 class TestTheAddressOfARedirect:
