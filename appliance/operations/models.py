@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.catalog import Catalog, LiveCatalog, ModelRef, refs_of
-from appliance.errors import ModelInUse, ModelMissing, UsageError
+from appliance.errors import ModelInUse, ModelMissing, UnknownModel, UsageError
 from appliance.hardware import Machine
 from appliance.paths import Paths
 from appliance.settings import Settings
@@ -81,8 +81,8 @@ class Library:
                 ref = ModelRef(model, variant)
                 gone, stored = lost.pop(ref.ref, None), here.pop(ref.ref, None)
                 rows.append(_row(ref, stored, loaded, downloading) | _lost(gone, stored))
-        rows += [_orphan(stored, loaded) for stored in here.values()]
-        return rows + [_orphan(gone, loaded) | _lost(gone, None) for gone in lost.values()]
+        rows += [orphan(stored, loaded) for stored in here.values()]
+        return rows + [orphan(gone, loaded) | _lost(gone, None) for gone in lost.values()]
 
     def default(self) -> ModelRef | None:
         """The model that `up` serves when none is named: the setting, the last used, or the only one here."""
@@ -124,8 +124,7 @@ class Library:
 
     def remove(self, name: str, loaded: str | None = None) -> int:
         """Delete a model's files; bytes freed. Raises UnknownModel, ModelMissing or ModelInUse."""
-        here = self.store.holdings()  # unfinished ones, too
-        ref = name if name in here else self.resolve(name).ref
+        ref, here = self.removable(name), self.store.holdings()
         if ref == loaded:
             raise ModelInUse(f"{ref} is loaded now.", hint="Stop it first: `appliance down`.")
         if ref not in here:
@@ -133,6 +132,34 @@ class Library:
                 f"{ref} is not here, so nothing was removed.", hint="appliance models list --here"
             )
         return self.store.remove(ref)
+
+    def removable(self, name: str) -> str:
+        """`id:QUANT` of what `name` means on this disk, or in the catalog. Raises UnknownModel."""
+        if name in self.store.holdings():  # unfinished ones, too
+            return name
+        try:
+            return self.resolve(name).ref
+        except UnknownModel:
+            found = self.here(name)
+            if found is None:
+                raise
+            return found
+
+    def here(self, name: str) -> str | None:
+        """`id:QUANT` of what is on this disk, whole or not; `name` is that, or its id. None: nothing is.
+
+        Raises UnknownModel where several variants are here under one id.
+        """
+        known = self.store.holdings()
+        found = [name] if name in known else [ref for ref in known if ref.partition(":")[0] == name]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise UnknownModel(
+                f"Several variants of {name} are here, and the catalog lists none of them.",
+                hint=f"Name one: {', '.join(sorted(found))}.",
+            )
+        return None
 
     def require_suggestion(self, machine: Machine) -> ModelMissing:
         """The error of an `up` without a model on a machine that has none."""
@@ -195,7 +222,7 @@ def _lost(gone: Stored | None, stored: Stored | None) -> dict[str, Any]:
     return {} if gone is None or stored is not None else {"state": "missing", "path": str(gone.main)}
 
 
-def _orphan(stored: Stored, loaded: str | None) -> dict[str, Any]:
+def orphan(stored: Stored, loaded: str | None) -> dict[str, Any]:
     """A model on disk that no catalog lists any more: still the user's, so still shown."""
     return {
         "ref": stored.ref, "id": stored.id, "quant": stored.quant, "family": None, "name": stored.id,

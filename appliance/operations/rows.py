@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from appliance.operations.fits import Fits
-from appliance.operations.models import Library
+from appliance.operations.models import Library, orphan
 from appliance.operations.survey import Survey
 from appliance.store import Holding, Stored
 
@@ -23,8 +24,8 @@ def rows(
 ) -> list[Row]:
     """Every variant of the catalog, and what else is here, with what `Library.rows` says and further:
 
-    - `state`: `here`, `downloading`, `partial`, `damaged` (in quarantine), `missing` (a reference whose file
-      is gone; `path` is where it was) or `absent`
+    - `state`: `here`, `downloading`, `partial`, `damaged` (it was here, or came wrong), `missing` (a
+      reference whose file is gone; `path` is where it was) or `absent`
     - `referenced`: its files are the user's own, outside the store
     - `disk`: bytes it takes on the disk, partial files included
     - `arrived`: bytes of an unfinished transfer, or null
@@ -38,6 +39,8 @@ def rows(
     stored = {item.ref: item for item in library.store.list()}
     fits = None if looked is None else Fits(looked, library.settings)
     found = library.rows(loaded, downloading)
+    listed = {row["ref"] for row in found}
+    found += [_unlisted(ref) for ref, held in holdings.items() if ref not in listed and _is_left(held)]
     for row in found:
         here = stored.get(row["ref"])
         row.update(_held(row["state"], holdings.get(row["ref"], _NOTHING), here))
@@ -45,10 +48,22 @@ def rows(
     return found
 
 
+def _is_left(holding: Holding) -> bool:
+    """Something of a model is here that is not whole, so the store does not list it."""
+    return holding.damaged or holding.quarantined or bool(holding.arrived)
+
+
+def _unlisted(ref: str) -> Row:
+    """What is left of a model that no catalog lists any more. How large it was is not known."""
+    model_id, _, quant = ref.partition(":")
+    blank = orphan(Stored(ref, model_id, quant, (), 0.0, Path()), None)
+    return blank | {"size": None, "path": None, "state": "absent"}
+
+
 def _held(state: str, holding: Holding, here: Stored | None) -> Mapping[str, Any]:
     arrived = None if here is not None else holding.arrived
     if state == "absent":
-        state = "partial" if arrived else "damaged" if holding.damaged else state
+        state = _state(holding)
     return {
         "state": state,
         "referenced": state == "missing"
@@ -57,6 +72,13 @@ def _held(state: str, holding: Holding, here: Stored | None) -> Mapping[str, Any
         "arrived": arrived,
         "used_at": holding.used_at,
     }
+
+
+def _state(holding: Holding) -> str:
+    """Of what is not here: a model that was is damaged, also when most of its bytes are good."""
+    if holding.damaged:
+        return "damaged"
+    return "partial" if holding.arrived else "damaged" if holding.quarantined else "absent"
 
 
 def _fit(library: Library, fits: Fits, ref: str, here: Stored | None) -> Mapping[str, Any] | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.catalog import ModelRef
-from appliance.errors import ApplianceError, UnknownModel
+from appliance.errors import ApplianceError, ModelMissing, NotVerified, UnknownModel
 from appliance.operations.models import Library
 from appliance.store import OnProgress, Pruned, Repaired
 from appliance.store.types import no_progress
@@ -24,15 +24,18 @@ class Checked:
     """None: every byte matched."""
     n_bytes: int | None = None
     seconds: float | None = None
+    unrecorded: str | None = None
+    """Why that could not be written down; None = it was."""
 
     def to_json(self) -> dict[str, Any]:
-        """`{"model", "verified", "bytes", "seconds"}`; when damaged `error` and `damage` for the last two."""
+        """`{"model", "verified", "bytes", "seconds", "unrecorded"}`; damaged: `error`, `damage` last."""
         if self.error is None:
             return {
                 "model": self.model,
                 "verified": True,
                 "bytes": self.n_bytes,
                 "seconds": self.seconds,
+                "unrecorded": self.unrecorded,
             }
         error = self.error.to_json()
         damage = error.pop("damage", [])
@@ -40,8 +43,12 @@ class Checked:
 
 
 def recorded_refs(library: Library) -> tuple[str, ...]:
-    """Every model that was verified here, also one whose files are gone or that no catalog lists any more."""
-    return tuple(stored.ref for stored in library.store.recorded())
+    """Every model that was verified here, also one that is damaged or gone since, or that no catalog lists.
+
+    Where the folder of an id can't be read, the id alone.
+    """
+    whole = (stored.ref for stored in library.store.recorded())
+    return tuple(sorted({*whole, *library.store.damaged()}))
 
 
 def checkable(library: Library, name: str) -> ModelRef | str:
@@ -52,9 +59,31 @@ def checkable(library: Library, name: str) -> ModelRef | str:
     try:
         return library.resolve(name)
     except UnknownModel:
-        if name in recorded_refs(library):
-            return name
-        raise
+        found = library.here(name)
+        if found is None:
+            raise
+        return found
+
+
+def repairable(library: Library, name: str) -> ModelRef:
+    """What `name` means to repair. Raises UnknownModel, also for what is here and no catalog lists."""
+    try:
+        return library.resolve(name)
+    except UnknownModel:
+        found = library.here(name)
+        if found is None:
+            raise
+        raise UnknownModel(
+            f"The catalog no longer lists {found}, so nothing tells where its bytes come from.",
+            hint=_unlisted_hint(found),
+        ) from None
+
+
+def _unlisted_hint(ref: str) -> str:
+    return (
+        f"`appliance models add SOURCE --id {ref.partition(':')[0]}` lists it again, then a repair can fetch "
+        f"what differs; `appliance models rm {ref}` removes what is here."
+    )
 
 
 async def verify_one(library: Library, ref: ModelRef | str, on_progress: OnProgress = no_progress) -> Checked:
@@ -65,13 +94,16 @@ async def verify_one(library: Library, ref: ModelRef | str, on_progress: OnProgr
     try:
         result = await library.store.verify(ref, on_progress)
     except ApplianceError as error:
-        return Checked(ref if isinstance(ref, str) else ref.ref, error)
-    return Checked(result.ref, None, result.n_bytes, result.seconds)
+        name = ref if isinstance(ref, str) else ref.ref
+        if isinstance(error, NotVerified | ModelMissing) and library.catalog.find(name) is None:
+            error.hint = _unlisted_hint(name)
+        return Checked(name, error)
+    return Checked(result.ref, None, result.n_bytes, result.seconds, result.unrecorded)
 
 
 async def repair(library: Library, name: str, on_progress: OnProgress = no_progress) -> Repaired:
     """Verify a model and fetch what differs. Raises what `Store.repair` raises, and UnknownModel."""
-    return await library.store.repair(library.resolve(name), on_progress)
+    return await library.store.repair(repairable(library, name), on_progress)
 
 
 def repaired_json(done: Repaired) -> dict[str, Any]:

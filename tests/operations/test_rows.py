@@ -129,7 +129,7 @@ class TestStates:
         with pytest.raises(NotVerified):
             await library.store.verify(ref)
         found = row(library, REF, None)
-        assert found["state"] == "partial"
+        assert found["state"] == "damaged"
         assert found["arrived"] == ref.variant.size - (8 << 20)
         assert row(library, REF, None, downloading=frozenset({REF}))["state"] == "downloading"
 

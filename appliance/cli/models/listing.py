@@ -102,7 +102,7 @@ def _require_family(family: str, known: set[str]) -> None:
 
 def _wanted(row: Row, here: bool, fits: bool, family: str | None, use: str | None) -> bool:
     return (
-        (not here or row["state"] in ("here", "downloading", "missing"))
+        (not here or row["state"] in ("here", "downloading", "damaged", "missing"))
         and (not fits or (row.get("fits") or {}).get("where") in ("gpu", "partly", "cpu"))
         and (family is None or row["family"] == family.lower())
         and (use is None or use in row["use"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from appliance.cli.output import cell, daemon_or_none, emit, json_option, library, say, show, table
+from appliance.cli.output import cell, daemon_or_none, emit, json_option, library, remark, say, show, table
 from appliance.client import Client
 from appliance.errors import UsageError
 from appliance.units import parse_duration, size
@@ -19,10 +19,18 @@ if TYPE_CHECKING:
 
 UNUSED_S = 30 * 86_400.0
 """What the list without a selection calls unused."""
-_FLAGS = {"partial": "--partials", "quarantined": "--quarantine", "unused": "--unused 30d"}
-_ALWAYS = "always"
-_ASKED = frozenset({"quarantined", "unused"})
-"""What can't be had back for nothing."""
+_FLAGS = {
+    "--partials": ("partial", "damaged"),
+    "--quarantine": ("quarantined",),
+    "--unused 30d": ("unused",),
+    "always": ("lock", "empty"),
+}
+_ASKED = {
+    "damaged": "damaged models, of which a repair would fetch only what differs",
+    "quarantined": "quarantined files",
+    "unused": "unused models",
+}
+"""What can't be had back for nothing, in the plural."""
 
 
 def _age(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
@@ -35,7 +43,7 @@ def _age(_: click.Context, __: click.Parameter, value: str | None) -> float | No
 
 
 @click.command()
-@click.option("--partials", is_flag=True, help="Unfinished downloads.")
+@click.option("--partials", is_flag=True, help="Unfinished downloads, and damaged models.")
 @click.option("--quarantine", is_flag=True, help="Files that failed their check.")
 @click.option("--unused", callback=_age, metavar="AGE", help="Models not loaded for so long, like 30d.")
 @click.option("--dry-run", is_flag=True, help="Only list.")
@@ -46,12 +54,12 @@ def prune(
 ) -> None:
     """Remove partial, quarantined and unused files. Without a selection: list what each flag would free.
 
-    Quarantined files and models go after a question only, or with --yes. What is being fetched, loaded or
-    named in the settings stays, and so do files of yours that are used by reference. Stale locks and empty
-    folders go in any case.
+    Quarantined files and models, damaged ones too, go after a question only, or with --yes. What is being
+    fetched, loaded or named in the settings stays, and so do files of yours: those used by reference, and any
+    that lie among the models. Stale locks and empty folders go in any case.
 
     With --json: {"dry_run", "items": [{"kind", "path", "size", "about"}], "freed", "by_kind"}, sizes in
-    bytes. `kind` is partial, quarantined, unused, lock or empty.
+    bytes. `kind` is partial, damaged, quarantined, unused, lock or empty.
     """
     client, shelf = daemon_or_none(), library()
     keep = _keep(client, shelf)
@@ -71,6 +79,7 @@ def prune(
     if not dry:
         _ask(items, yes)
         items = work(really=True)
+    _say_what_stays(shelf, items)
     if as_json:
         from appliance.operations.upkeep import pruned_json
 
@@ -95,8 +104,9 @@ def _ask(items: Sequence[Pruned], yes: bool) -> None:
     if yes or not asked:
         return
     if not sys.stdin.isatty():
+        counts = [(sum(item.kind == kind for item in asked), words) for kind, words in _ASKED.items()]
         raise UsageError(
-            f"{len(asked)} quarantined files or unused models would be removed.",
+            f"This would remove {'; '.join(f'{count} {words}' for count, words in counts if count)}.",
             cause="There is no terminal to ask at.",
             hint="Look with --dry-run, then say --yes.",
         )
@@ -107,6 +117,14 @@ def _ask(items: Sequence[Pruned], yes: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
+def _say_what_stays(shelf: Library, items: Sequence[Pruned]) -> None:
+    """Of the user's own files only those beside something that goes."""
+    folders = {folder for item in items for folder in (item.path, item.path.parent)}
+    for path in shelf.store.strangers():
+        if path.parent in folders:
+            remark(f"{cell(path)} is not of this program, so it stays.")
+
+
 def _show_flags(items: Sequence[Pruned]) -> None:
     if not items:
         say("Nothing to remove.")
@@ -114,8 +132,8 @@ def _show_flags(items: Sequence[Pruned]) -> None:
     _list(items)
     say()
     made = table("Flag", "Items", "Would free", right=("Items", "Would free"))
-    for kind, flag in (*_FLAGS.items(), ("", _ALWAYS)):
-        these = [item for item in items if (item.kind == kind if kind else item.kind not in _FLAGS)]
+    for flag, kinds in _FLAGS.items():
+        these = [item for item in items if item.kind in kinds]
         made.add_row(flag, str(len(these)), size(sum(item.size for item in these)))
     show(made)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,6 +11,7 @@ from appliance.cli.output import (
     cell,
     daemon_or_none,
     emit,
+    find_paths,
     json_option,
     library,
     remark,
@@ -20,7 +22,7 @@ from appliance.cli.output import (
 )
 from appliance.cli.progress import Bar, DownloadBar
 from appliance.client import Client
-from appliance.errors import ApplianceError, ModelError, UsageError
+from appliance.errors import ModelError, UnknownModel, UsageError
 from appliance.text import clean_line
 from appliance.units import duration, size
 
@@ -39,7 +41,10 @@ def verify(models: tuple[str, ...], everything: bool, as_json: bool) -> None:
     Says of a damaged file what is wrong with it, and goes on with the others. Exits 4 when any is damaged or
     missing.
 
-    With --json and one MODEL: {"model", "verified": true, "bytes", "seconds"}, or {"model", "verified":
+    What was damaged stays so until it is repaired or removed, and counts each time.
+
+    With --json and one MODEL: {"model", "verified": true, "bytes", "seconds", "unrecorded"}, `unrecorded`
+    being why the result could not be written down or null; or {"model", "verified":
     false, "error", "damage": [{"file", "kind", "text", "ranges", "chunks", "of_chunks", "action", "kept"}]}.
     Else {"models": [one such object each], "verified": N, "damaged": N}.
     """
@@ -80,6 +85,8 @@ def _verify_all(
         found.append(item)
         if item.error is not None:
             remark(f"✖ {item.error}")
+        if item.unrecorded is not None:
+            remark(f"That {name} is whole could not be written down: {item.unrecorded}")
     return found
 
 
@@ -137,13 +144,18 @@ def repair(model: str, as_json: bool) -> None:
         return
     for item in done["damage"] or ():
         remark(clean_line(item["text"], 400))
-        if item["action"] == "left" and item["kept"]:
+        if item["action"] == "left" and item["kept"] and not _is_ours(item["kept"]):
             remark(f"Your file {clean_line(item['kept'])} stays as it is; the store has its own now.")
     if not done["repaired"]:
         say(f"{done['model']} is whole: nothing was damaged.")
         return
     of = "" if done["size"] is None else f", {size(done['size'])} in all"
     say(f"{done['model']} is whole again: {size(done['fetched'])} fetched{of}.")
+
+
+def _is_ours(path: str) -> bool:
+    """In the store, where a repair replaces it."""
+    return Path(path).is_relative_to(find_paths().models)
 
 
 def _repair_here(model: str) -> dict[str, Any]:
@@ -198,8 +210,7 @@ def _references(model: str) -> tuple[str, ...]:
     """The user's own files behind a model."""
     shelf = library()
     try:
-        ref = shelf.resolve(model).ref
-    except ApplianceError:
-        ref = model
-    stored = shelf.store.find(ref)
+        stored = shelf.store.find(shelf.removable(model))
+    except UnknownModel:
+        return ()  # the removal says so
     return tuple(str(file.path) for file in stored.files if file.referenced) if stored else ()

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from appliance.catalog import ModelRef
 from appliance.daemon.commands.base import Area, Document, whole
-from appliance.errors import ModelMissing, NotVerified, UnknownModel
-from appliance.operations.models import Library
+from appliance.errors import ModelMissing, NotVerified
 from appliance.operations.plan import Wishes, plan_by_name
 from appliance.operations.rows import rows
+from appliance.operations.upkeep import checkable, repairable
 
 
 class ModelCommands(Area):
@@ -37,7 +36,7 @@ class ModelCommands(Area):
     async def verify(self, ref: str) -> Document:
         """Read every byte. A damaged model that is served is stopped at once."""
         library, serving = self._rooms.library, self._rooms.serving
-        found = await asyncio.to_thread(_recorded, library, ref)
+        found = await asyncio.to_thread(checkable, library, ref)
         name = found if isinstance(found, str) else found.ref
         try:
             result = await library.store.verify(found)
@@ -49,7 +48,7 @@ class ModelCommands(Area):
 
     async def repair(self, ref: str) -> Document:
         """Begun as a download, whose row says how it goes and ends."""
-        found = await asyncio.to_thread(self._rooms.library.resolve, ref)
+        found = await asyncio.to_thread(repairable, self._rooms.library, ref)
         started = await self._rooms.downloads.start(
             found.ref,
             total=found.variant.size,
@@ -61,7 +60,7 @@ class ModelCommands(Area):
     async def remove(self, ref: str, force: bool) -> Document:
         """`force` unloads it, and stops its download, first."""
         rooms = self._rooms
-        name = await asyncio.to_thread(_name, rooms.library, ref)
+        name = await asyncio.to_thread(rooms.library.removable, ref)
         stopped = force and await self._let_go(name)
         current = rooms.serving.snapshot
         busy = current.ref is not None and current.state not in ("absent", "failed")
@@ -87,18 +86,3 @@ class ModelCommands(Area):
         for name in ("ctx", "parallel", "gpu_layers"):
             whole(body, name)
         return (await plan_by_name(self._rooms.library, body)).to_json()
-
-
-def _name(library: Library, ref: str) -> str:
-    """`id:QUANT` of a model that may be on disk only."""
-    return ref if library.store.find(ref) is not None else library.resolve(ref).ref
-
-
-def _recorded(library: Library, ref: str) -> ModelRef | str:
-    """The catalog's entry; the name alone of a model that is here and that no catalog lists any more."""
-    try:
-        return library.resolve(ref)
-    except UnknownModel:
-        if library.store.find(ref) is None:
-            raise
-        return ref
