@@ -9,9 +9,7 @@ from __future__ import annotations
 from appliance.client.documents import (
     DaemonRow,
     DeviceRow,
-    DownloadRow,
     EngineRow,
-    ErrorRow,
     GpuRow,
     HostRow,
     ModelRow,
@@ -21,11 +19,11 @@ from appliance.client.documents import (
     ReasonRow,
     RemoteRow,
     RequestRow,
-    StartRow,
     TodayRow,
 )
 from appliance.client.door import Client
 from appliance.client.status import StatusSnapshot
+from appliance.client.transfers import DownloadRow, ErrorRow, StartRow
 
 __all__ = [
     "Client",

@@ -9,9 +9,10 @@ from urllib.parse import quote, urlencode
 
 from appliance import __version__
 from appliance.client import record
-from appliance.client.documents import DownloadRow, PlanDocument, RemoteRow, RequestRow, StartRow
+from appliance.client.documents import PlanDocument, RemoteRow, RequestRow
 from appliance.client.fields import mapping, rows
 from appliance.client.status import StatusSnapshot
+from appliance.client.transfers import DownloadRow, StartRow
 from appliance.client.transport import Transport
 from appliance.errors import NoDaemon
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from appliance.client.documents import DownloadRow
+from appliance.client.transfers import DownloadRow
 from appliance.errors import ApplianceError, DownloadError
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from typing import Any, Self
 
 from appliance.client.documents import (
     DaemonRow,
-    DownloadRow,
     EngineRow,
     GpuRow,
     HostRow,
@@ -21,6 +20,7 @@ from appliance.client.documents import (
     TodayRow,
 )
 from appliance.client.fields import mapping, maybe, number, rows, text
+from appliance.client.transfers import DownloadRow
 
 
 @dataclass(frozen=True, slots=True)
