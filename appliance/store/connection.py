@@ -108,6 +108,7 @@ class Connection:
                 n_bytes = session.claim(span, len(data))
                 part.write(at, memoryview(data)[:n_bytes])
                 span.busy = False
+                session.prove(n_bytes)
                 self._count(len(data))
                 data = b""
             return True

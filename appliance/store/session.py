@@ -38,6 +38,8 @@ class Session:
         self._members: set[object] = set()
         self._allowed = terms.connections
         self._begun = self._proven = False
+        self._asked_at: float | None = None
+        self._came = 0
         self._alone = False
         self._gate = 0.0
 
@@ -72,12 +74,26 @@ class Session:
         with self.changed:
             self.changed.notify_all()
 
-    def prove(self) -> None:
-        """A range was answered as it should be: more connections may open."""
+    def prove(self, n_bytes: int = 0) -> None:
+        """A range is answered as it should be, and `n_bytes` more of it came.
+
+        More connections may open, unless the only one is so fast that they would but cost time: then the
+        question is asked again, in case it becomes slower.
+        """
         with self.changed:
-            if len(self._members) == 1 and not self._alone:
+            if self._proven or self._alone or len(self._members) != 1:
+                return
+            limits, now = self._terms.limits, time.monotonic()
+            self._came += n_bytes
+            if self._asked_at is None:
+                self._asked_at = now
+            elapsed = now - self._asked_at
+            if elapsed < limits.settle_s:
+                return
+            if self._came < limits.fast * elapsed or not elapsed:
                 self._proven = True
                 self.changed.notify_all()
+            self._asked_at, self._came = now, 0
 
     def step_down(self, member: object) -> bool:
         """This server is no good for several connections. True: others go on, this one ends.

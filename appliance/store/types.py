@@ -212,3 +212,7 @@ class Limits:
     """Bytes of a chunk in a partial file that is begun now."""
     segment: int = 64 << 20
     """Most bytes that one connection asks for at once."""
+    settle_s: float = 0.25
+    """How long the first connection is watched before others open."""
+    fast: int = 256 << 20
+    """Bytes per second of one connection above which others bring nothing more (a mirror in the house)."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from appliance.catalog import File, Model, ModelRef, Package, Source, UrlSource, Variant, WheelSource
 from appliance.store import Limits, Progress
 
-QUICK = Limits(attempts=4, backoff_s=0.01, backoff_max_s=0.02, silence_s=5.0, poll_s=0.05)
+QUICK = Limits(attempts=4, backoff_s=0.01, backoff_max_s=0.02, silence_s=5.0, poll_s=0.05, settle_s=0.0)
 MIB = 1 << 20
 
 

@@ -58,6 +58,16 @@ class TestHowManyAreOpened:
         await small(paths).pull(at_url(body_host.url, BODY))
         assert body_host.most == 4
 
+    @pytest.mark.parametrize(("fast", "most"), [(1, 1), (1 << 40, 4)])
+    async def test_one_that_is_fast_stays_alone(
+        self, paths: Paths, body_host: Host, fast: int, most: int
+    ) -> None:
+        """`fast` in bytes per second: above it other connections would only cost time."""
+        body_host.usual = acts.throttled(0.02)
+        limits = replace(LIMITS, settle_s=0.01, fast=fast)
+        await Store(paths, env={}, limits=limits).pull(at_url(body_host.url, BODY))
+        assert body_host.most == most
+
     @pytest.mark.parametrize("connections", [1, 2, 6])
     async def test_the_setting_is_the_most(self, paths: Paths, body_host: Host, connections: int) -> None:
         body_host.usual = acts.throttled(0.01)
