@@ -88,7 +88,7 @@ class Session:
             if self._asked_at is None:
                 self._asked_at = now
             elapsed = now - self._asked_at
-            if elapsed < limits.settle_s:
+            if elapsed < limits.settle_s or (limits.settle_s and not n_bytes):
                 return
             if self._came < limits.fast * elapsed or not elapsed:
                 self._proven = True
