@@ -106,6 +106,6 @@ def _acquire(lock: Lock, ref: ModelRef) -> None:
     holder = locks.acquire(lock)
     if holder is not None:
         raise ModelError(
-            f"{ref.ref} is being fetched by the process {holder.pid}.",
+            f"{ref.ref} is being fetched by {holder.who}.",
             hint="Stop that first, or wait for its end.",
         )

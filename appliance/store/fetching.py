@@ -12,8 +12,8 @@ from typing import Any
 from appliance.catalog import ModelRef
 from appliance.errors import ApplianceError
 from appliance.settings import Downloads
+from appliance.store import disk, records, threads, upkeep
 from appliance.store import lock as locks
-from appliance.store import records, threads, upkeep
 from appliance.store.layout import Layout
 from appliance.store.limiter import Bucket
 from appliance.store.lock import Lock, Owner
@@ -91,11 +91,16 @@ class Fetching:
         try:
             async with report.ticking(), lock.heart(state):
                 stored = await pull.run(good)
-        except ApplianceError as error:
-            report.phase("failed", total=report.whole, message=error.message)
-            raise
+        except (ApplianceError, OSError) as error:
+            told = error if isinstance(error, ApplianceError) else self._refused(error, ref)
+            report.phase("failed", total=report.whole, message=told.message)
+            raise told from None
         report.phase("done", total=report.whole)
         return stored
+
+    def _refused(self, error: OSError, ref: ModelRef) -> ApplianceError:
+        """Of the system, where nobody expected it: a folder that may not be looked into."""
+        return disk.write_error(error, Path(error.filename or self.where.folder(ref)), ref.variant.size)
 
     async def _follow(self, lock: Lock, ref: str, holder: Owner, on_progress: OnProgress) -> None:
         """Show the progress of the process that holds the lock until it lets go or dies."""

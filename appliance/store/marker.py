@@ -53,7 +53,7 @@ def write(folder: Path, marked: Marked) -> bool:
     try:
         layout.write_json(folder / layout.DAMAGED, document)
     except OSError as error:
-        log.warning("that %s is damaged can't be noted: %s", folder, error.strerror)
+        log.info("that %s is damaged can't be noted: %s", folder, error.strerror)
         return False
     return True
 

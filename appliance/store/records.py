@@ -154,7 +154,7 @@ def read(folder: Path) -> Stored | None:
         verified_at, origin = float(found["verified_at"]), _origin(found.get("source"))
         return Stored(f"{model_id}:{quant}", model_id, quant, files, verified_at, main, origin)
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
-        log.warning("the record in %s can't be understood; the files are checked again", folder)
+        log.info("the record in %s can't be understood; the files are checked again", folder)
         return None
 
 

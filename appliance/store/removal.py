@@ -121,7 +121,7 @@ def refused(path: Path, error: OSError) -> ApplianceError:
         errno.EROFS: "Mount it writable, then try again.",
         errno.ENOTEMPTY: "Something in it may not be read or came just now; look, and try again.",
     }
-    usual = "Make its folder writable, or remove it by hand."
+    usual = "Give this user the right to read and to write there, or remove it by hand."
     return ApplianceError(
         f"{path} can't be removed.",
         cause=disk.reason(error),

@@ -98,7 +98,7 @@ def rehash(where: Layout, folder: Path, stored: Stored, report: Reporter | None,
     try:
         renewed = records.renew(folder, files)
     except OSError as error:  # a full or read-only disk: what is good stays so
-        log.warning("the record in %s can't be renewed: %s", folder, error.strerror)
+        log.info("the record in %s can't be renewed: %s", folder, error.strerror)
         now = dataclasses.replace(stored, files=files, verified_at=time.time())
         return Outcome(now, files, (), disk.reason(error))
     if renewed is None:
@@ -193,7 +193,7 @@ def _settled_before(folder: Path, stored: Stored) -> tuple[Damage, ...]:
 def _settled(
     where: Layout, folder: Path, stored: Stored, bad: Sequence[tuple[File, Finding]]
 ) -> tuple[Damage, ...]:
-    spoiled = any(_spoils_record(stored, pin, item) for pin, item in bad)
+    spoiled = any(_spoils_record(item) for _, item in bad)
     noted = False
     if spoiled:  # first: half a model must not look whole
         first = tuple(item.damage(pin, "left", _place(stored, pin, item)) for pin, item in bad)
@@ -216,11 +216,9 @@ def _gone(stored: Stored) -> ModelMissing:
     return ModelMissing(f"{stored.ref} was removed while it was read.")
 
 
-def _spoils_record(stored: Stored, pin: File, item: Finding) -> bool:
-    """Whether the variant is no longer here. A disk that is unplugged may come back, and so may a right."""
-    if item.kind == "missing":
-        return not _file_of(stored, pin).referenced
-    return item.kind != "forbidden"
+def _spoils_record(item: Finding) -> bool:
+    """Whether what is there is not the model. What is only away, shut or covered may come back as it was."""
+    return item.kind not in ("missing", "forbidden", "irregular")
 
 
 def _pin_of(file: StoredFile) -> File:
@@ -239,7 +237,7 @@ def _put_away(where: Layout, folder: Path, stored: Stored, pin: File, item: Find
     try:
         return demotion.put_away(where, folder, stored.ref, pin, item)
     except OSError as error:
-        log.warning("%s stays where it is: %s", file.path, error.strerror)
+        log.info("%s stays where it is: %s", file.path, error.strerror)
         return _left(stored, pin, item, disk.reason(error))
 
 

@@ -17,6 +17,7 @@ from appliance.catalog import ModelRef
 from appliance.errors import ApplianceError, DownloadError, ModelMissing, NotVerified
 from appliance.paths import Paths
 from appliance.store import Store, Stored, layout, partlog, records, remains
+from appliance.store.layout import Layout
 from tests.store import server as acts
 from tests.store.helpers import MIB, QUICK, at_url, made, pin
 from tests.store.server import Host
@@ -134,6 +135,42 @@ class TestRemembered:
         assert caught.value.damage[0]["action"] == "left"
         assert (main / "mine").read_text() == "mine"
         assert store.leftovers() == ()
+        assert [item.action for item in store.damaged()[ref.ref]] == ["left"]
+        with pytest.raises(ApplianceError, match="not a regular file") as caught_too:
+            await store.repair(ref)
+        assert "away" in (caught_too.value.hint or "")
+
+    @pytest.mark.parametrize("made", ["missing", "covered"])
+    async def test_what_comes_back_as_it_was_is_whole_again(
+        self, store: Store, host: Host, ref: ModelRef, made: str
+    ) -> None:
+        main = (await store.pull(ref)).main
+        main.unlink()
+        sent = host.sent
+        if made == "covered":
+            os.mkfifo(main)
+        with pytest.raises(ApplianceError):
+            await store.verify(ref)
+        assert list(store.damaged()) == [ref.ref]
+        main.unlink(missing_ok=True)
+        main.write_bytes(host.body)
+        assert (await store.verify(ref)).n_bytes == len(host.body)
+        assert store.damaged() == {}
+        assert host.sent == sent
+
+    @pytest.mark.parametrize("end", [layout.PART, layout.LOG])
+    async def test_a_folder_at_the_name_of_a_partial_file(
+        self, store: Store, ref: ModelRef, paths: Paths, end: str
+    ) -> None:
+        taken = Layout(paths.models).folder(ref) / f"tiny.gguf{end}"
+        taken.mkdir(parents=True)
+        (taken / "mine").write_text("mine")
+        with pytest.raises(ApplianceError) as caught:
+            await store.pull(ref)
+        assert str(taken) in str(caught.value)
+        assert "away" in (caught.value.hint or "")
+        store.prune(partials=True, dry_run=False)
+        assert (taken / "mine").read_text() == "mine"
 
 
 class TestADiskThatTakesNothing:
@@ -264,6 +301,23 @@ class TestOneBadFolder:
         assert list(store.damaged()) == ["tiny"]
         with pytest.raises(NotVerified, match="may not be read"):
             await store.verify("tiny")
+
+    async def test_a_pull_into_it_is_refused_in_words(
+        self, store: Store, ref: ModelRef, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        main = (await store.pull(ref)).main
+        (main.parent / layout.RECORD).unlink()
+        real = Path.exists
+
+        def refused(path: Path) -> bool:
+            if path == main:
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return real(path)
+
+        monkeypatch.setattr(Path, "exists", refused)
+        with pytest.raises(ApplianceError, match=r"tiny\.gguf can't be written") as caught:
+            await store.pull(ref)
+        assert caught.value.cause == "This user has no right to write there."
 
     async def test_the_whole_folder_is_one_clear_error(
         self, store: Store, two: tuple[Stored, Stored], paths: Paths, shut: Callable[[Path], None]
