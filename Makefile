@@ -15,8 +15,12 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 demo: venv
 	@$(BIN)/python -m appliance.cli.demo
 
+# Rooms whose tests share nothing and look at no clock run on two cores at once; the others one after another.
+ALONGSIDE := $(addprefix tests/,cli client gguf hub journal operations planning routing store web)
+
 test: preflight venv-dev
-	@$(BIN)/python -m pytest -q
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile $(ALONGSIDE)
+	@$(BIN)/python -m pytest -q $(addprefix --ignore=,$(ALONGSIDE))
 
 # The marks `vulkan` and `slow`, which `make test` leaves out.
 test-all: preflight venv-dev

@@ -59,8 +59,8 @@ def test_a_wrong_hash_is_quarantined_and_never_served(tmp_path: Path) -> None:
     failed(done, 4)
     assert "quarantine" in done.err.lower()
     failed(home.run("up", "wrong", "--port", "0"), 4)
-    here = home.run("models", "list", "--here", "--json").document["models"]
-    assert here == []
+    rows = home.run("models", "list", "--here", "--json").document["models"]
+    assert [row["state"] for row in rows] == ["damaged"]
     kept = [
         file for file in (tmp_path / "data").rglob("*") if file.is_file() and file.stat().st_size == 98362432
     ]
@@ -73,7 +73,8 @@ def test_a_changed_file_is_found_before_it_is_served(home: Home) -> None:
     path.unlink()
     path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
     failed(home.run("up", MODEL, "--port", "0"), 4)
-    assert home.run("models", "list", "--here", "--json").document["models"] == []
+    rows = home.run("models", "list", "--here", "--json").document["models"]
+    assert [row["state"] for row in rows] == ["damaged"]
 
 
 def test_verify_finds_damage_and_a_new_pull_mends_it(home: Home) -> None:
