@@ -120,6 +120,8 @@ class Downloads:
         job.urgent = job.urgent or urgent
         if how != "joined":
             job.row = replace(job.row, limit=limit, repair=repair, repaired=None)
+        elif repair and job.row.state == "waiting":
+            job.row = replace(job.row, repair=True)
         self._go_on(job)
         await self._keeper.save()
         return Started(job.row.id, how)
@@ -161,7 +163,7 @@ class Downloads:
         elif job.row.state == "running":
             await self._stop(job, "cancel")
         else:
-            self._leave_line(key)
+            self._line = [other for other in self._line if other != key]
             self._put(job, job.row.turned("cancelled"))
         self._pump()
         await self._keeper.save()
@@ -171,7 +173,8 @@ class Downloads:
         for job in [job for job in self._jobs.values() if job.row.ref == ref]:
             if not job.row.finished:
                 await self.cancel(job.row.id)
-            self._jobs.pop(job.row.id, None)
+            if job.row.finished:  # else it was asked for anew meanwhile
+                self._jobs.pop(job.row.id, None)
         self._tell(at_once=True)
         await self._keeper.save()
 
@@ -208,10 +211,6 @@ class Downloads:
             self._line.append(job.row.id)
             self._put(job, job.row.turned("waiting"))
         self._pump()
-
-    def _leave_line(self, key: str) -> None:
-        if key in self._line:
-            self._line.remove(key)
 
     async def _stop(self, job: _Job, wanted: Literal["pause", "cancel"]) -> None:
         job.wanted = wanted
@@ -256,6 +255,8 @@ class Downloads:
             self._put(job, job.row.turned("failed", error=known))
         else:
             self._put(job, job.row.turned("done", repaired=task.result()))
+        if job.row.finished and job.row.id in self._jobs:  # the last to end is the last to go
+            self._jobs[job.row.id] = self._jobs.pop(job.row.id)
         finished = [key for key, one in self._jobs.items() if one.row.finished]
         for old in finished[:-KEPT_FINISHED]:
             del self._jobs[old]

@@ -38,9 +38,9 @@ class Fetching:
     async def __call__(self, row: Download, on_progress: OnProgress) -> Repaired | None:
         """Make the model of this row be here. Raises what resolving, the licence or the store says."""
         library = self._library()
+        if row.repair:  # its bytes are here already, so its licence was accepted
+            return await self._repair(library, await catalog.resolve(library, row.ref), on_progress)
         ref = await self.allowed(row.ref, False)
-        if row.repair:
-            return await self._repair(library, ref, on_progress)
         await library.store.pull(ref, on_progress, rate=row.limit)
         self._load_again(ref.ref)
         return None

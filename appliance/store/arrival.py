@@ -18,6 +18,7 @@ from appliance.store.patience import Terms
 from appliance.store.places import Place
 from appliance.store.repair import Repair
 from appliance.store.types import StoredFile
+from appliance.web import shown
 
 log = logging.getLogger("appliance.store")
 Bring = Callable[[PartFile], Awaitable[None]]
@@ -48,10 +49,10 @@ class Arrival:
         routes, part, stop = [Route(place) for place in places], self._part, self._terms.stop
         try:
             await self._open()
-            delivered: Route | None = None
+            delivered = next((r for r in routes if shown(r.place.url) == part.source), None)
             if not part.map.whole:
                 self._report.phase("downloading", total=self._report.whole)
-                delivered = await threads.run(stop, transfer.fetch, routes, part, self._terms)
+                delivered = await threads.run(stop, transfer.fetch, routes, part, self._terms) or delivered
             self._verifying()
             digest = await threads.run(stop, self._hasher.digest, stop)
             if digest != self._file.sha256:

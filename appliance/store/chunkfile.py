@@ -173,7 +173,7 @@ class ChunkFile:
             return
         self._logged[line.index] = (line, time.monotonic())
         if not self._log.is_open:
-            self._log.start(())
+            self._log.start(self.lines())
         self._log.add(line)
 
     def lines(self) -> list[Line]:

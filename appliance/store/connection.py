@@ -57,6 +57,8 @@ class Connection:
         why, asked_s = _ENDED, None
         try:
             session.pass_gate()
+            if span.done:  # another connection took it over meanwhile
+                return True
             began = time.monotonic()
             if self._attempt(span):
                 return True

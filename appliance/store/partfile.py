@@ -110,6 +110,11 @@ class PartFile(ChunkFile):
         with self.changed, self.wrapped():
             self._log.come_from(source, etag, self.lines())
 
+    @property
+    def source(self) -> str | None:
+        """Where the last bytes came from, as the log says."""
+        return self._log.head.source
+
     def etag(self, source: str) -> str | None:
         """The strong ETag under which the bytes here came from `source`; None when there is none."""
         head = self._log.head

@@ -84,7 +84,7 @@ class Patient:
                 hint="Check the network and pull again; what has arrived is kept.",
             )
         backoff = min(limits.backoff_max_s, limits.backoff_s * 2 ** max(0, self._failures - 1))
-        wait = backoff * random.uniform(0.75, 1.25) if asked_s is None else asked_s  # noqa: S311 - jitter
+        wait: float = max(asked_s or 0.0, backoff * random.uniform(0.75, 1.25))  # noqa: S311 - jitter
         log.info("%s: %s; next try in %.1f s", self._name, why, wait)
         report = self._terms.report
         report.phase(self._phase, total=report.whole, message=f"{why}; trying again")

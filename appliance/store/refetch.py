@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from appliance.store.asking import Route, ask
 from appliance.store.partfile import PartFile
 from appliance.store.patience import Patient, Terms
-from appliance.store.responses import Retry
+from appliance.store.responses import Body, Retry
 from appliance.web import Answer, Broken, Client
 
 _PIECE = 1 << 20
@@ -60,12 +60,13 @@ class Refetch:
         try:
             if body.whole:
                 self._got.clear()
-            yield from self._read(answer, body.start, body.stop)
+            yield from self._read(answer, body)
         finally:
             answer.finish()
 
-    def _read(self, answer: Answer, at: int, stop: int) -> Iterator[tuple[int, bytes]]:
-        while at < stop:
+    def _read(self, answer: Answer, body: Body) -> Iterator[tuple[int, bytes]]:
+        at = body.start
+        while at < body.stop:
             index = at // self._bounds.chunk
             data = answer.read1(min(self._bounds.stop(index) - at, self._terms.bucket.piece(_PIECE)))
             if not data:
@@ -75,6 +76,8 @@ class Refetch:
             if index < self.next:
                 continue  # of a whole body, what was looked at before
             self._got += data
+            if not body.whole:  # what a range brought is kept for the next try
+                self._patient.moved()
             if at == self._bounds.stop(index):
                 found = bytes(self._got)
                 self._got.clear()

@@ -52,8 +52,10 @@ def _files(top: str, folders: list[str], names: list[str]) -> list[str]:
     return sorted(names + [name for name in folders if os.path.islink(os.path.join(top, name))])
 
 
-def remove(where: Layout, ref: str) -> int:
+def remove(where: Layout, ref: str, only: Path | None = None) -> int:
     """Delete every file of the variant `id:QUANT`, under its lock. Returns the bytes freed.
+
+    `only` is the folder of one set of pins, where those of others stay.
 
     Works on a full disk, too. Raises ModelMissing when there is none, ModelError while it is transferred.
     """
@@ -63,7 +65,7 @@ def remove(where: Layout, ref: str) -> int:
                 f"{ref} is being fetched by {holder.who}.",
                 hint="Stop that first, or wait for its end.",
             )
-        folders = [folder for folder in where.folders() if layout.ref_of(folder) == ref]
+        folders = [f for f in where.folders() if layout.ref_of(f) == ref and only in (None, f)]
         if not folders:
             raise ModelMissing(f"{ref} is not on this disk.", hint="`appliance models list` shows what is.")
         tally = Tally()

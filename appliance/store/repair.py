@@ -40,6 +40,8 @@ class Repair:
         self._routes = sorted(routes, key=lambda route: route is delivered)
         self._terms = terms
         self._wanted = part.file.sha256
+        self._said: list[tuple[Route, ApplianceError]] = []
+        """What places answered that could not be asked."""
 
     def run(self) -> str:
         """The SHA-256 after all that could be done, which was at most one second pass.
@@ -74,6 +76,8 @@ class Repair:
                 runs, checked, digest = runs + same, replaced, self._digest()
                 if digest == self._wanted:
                     return digest
+        if not replaced and self._said:  # only the place that delivered answered: it can't tell what is wrong
+            raise transfer.all_failed(self._part.file.base_name, self._said)
         return digest if checked == replaced else self._digest()
 
     def _digest(self) -> str:
@@ -88,8 +92,7 @@ class Repair:
 
     def _chunks(self) -> Iterator[tuple[int, bytes]]:
         """Every chunk once more, in order; the next place goes on where one fails."""
-        said: list[tuple[Route, ApplianceError]] = []
-        first = 0
+        said, first = self._said, 0
         for route in self._routes:
             try:
                 for index, data in Refetch(route, self._part, self._terms, first).chunks():

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from appliance.errors import DownloadError, NotVerified
 
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
-_RATE_LIMIT = re.compile(r"r=(\d+).*?t=(\d+)")
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)")
+_RATE_LIMIT = re.compile(r"r=([0-9]{1,9}).*?t=([0-9]{1,9})")
+_NUMBER = re.compile(r"[0-9]{1,19}")
 _AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -71,7 +72,7 @@ def judge(status: int, headers: Mapping[str, str], asked: Asked, *, redirected: 
         return _begins(status, headers, asked)
     if status == 416:
         total = headers.get("Content-Range", "").rpartition("/")[2]
-        if total.isdigit() and int(total) != asked.size:
+        if _NUMBER.fullmatch(total) and int(total) != asked.size:
             raise _other_size(asked, int(total))
         raise Retry("the server refused the range", whole=True)
     if status in _AGAIN:
@@ -89,7 +90,7 @@ def check_pin(headers: Mapping[str, str], asked: Asked, revision: str | None) ->
     if (
         (revision and commit and commit != revision)
         or (_SHA256.fullmatch(stated) and stated != asked.sha256)
-        or (size.isdigit() and int(size) != asked.size)
+        or (_NUMBER.fullmatch(size) and int(size) != asked.size)
     ):
         raise NotVerified(
             f"{asked.host} offers another {asked.name} than the catalog pins; nothing was fetched.",
@@ -102,7 +103,7 @@ def check_pin(headers: Mapping[str, str], asked: Asked, revision: str | None) ->
 def wait_of(headers: Mapping[str, str], now: float) -> float | None:
     """Seconds that a server asks to wait: Retry-After as seconds or a date, or an exhausted rate limit."""
     value = headers.get("Retry-After", "").strip()
-    if value.isdigit():
+    if _NUMBER.fullmatch(value):
         return float(value)
     if value:
         try:
@@ -133,7 +134,7 @@ def _begins(status: int, headers: Mapping[str, str], asked: Asked) -> Body:
     length = headers.get("Content-Length", "")
     if status == 200:
         page = headers.get("Content-Type", "").lower().startswith(("text/html", "application/json"))
-        if length.isdigit() and int(length) != asked.size and not page:
+        if _NUMBER.fullmatch(length) and int(length) != asked.size and not page:
             raise _other_size(asked, int(length))
         return Body(0, asked.size, whole=True)  # a page is told by its first bytes: a better message
     match = _CONTENT_RANGE.fullmatch(headers.get("Content-Range", "").strip())

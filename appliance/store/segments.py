@@ -117,6 +117,8 @@ class Window:
 
     def give_back(self, span: Span) -> None:
         """A connection has ended with `span`; what it did not bring is the next to be taken."""
+        if span not in self._running:
+            return  # of a window that was made anew: what is missing of it is known there
         self._running.remove(span)
         if not span.done:
             bisect.insort(self._queue, (span.at, span.stop))

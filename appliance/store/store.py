@@ -218,10 +218,14 @@ class Store:
     def remove(self, ref: str | ModelRef) -> int:
         """Delete every file of a variant, unfinished ones too. Returns the bytes freed.
 
+        A name means all that is here of it, a ModelRef only the files of its present pins.
+
         The user's own file behind a reference stays. Raises ModelMissing when there is none, ModelError while
         it is being transferred.
         """
-        return removal.remove(self._where, ref if isinstance(ref, str) else ref.ref)
+        if isinstance(ref, str):
+            return removal.remove(self._where, ref)
+        return removal.remove(self._where, ref.ref, self._where.folder(ref))
 
     def prune(
         self,

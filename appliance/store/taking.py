@@ -123,7 +123,14 @@ class Taking:
                 names.append(name)
                 if not item.is_same(name.stat()):  # what has our name now, whatever the path means by now
                     raise self._changed()
-            return [self._placed(folder, pin, name) for (_, pin), name in zip(self.pairs, names, strict=True)]
+            placed = [
+                self._placed(folder, pin, name) for (_, pin), name in zip(self.pairs, names, strict=True)
+            ]
+            if not all(
+                item.is_same(file.path.stat()) for (item, _), file in zip(self.pairs, placed, strict=True)
+            ):
+                raise self._changed()  # written to between the hash and what the record would say
+            return placed
         finally:
             for name in names:
                 name.unlink(missing_ok=True)

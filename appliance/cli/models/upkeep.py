@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -173,10 +174,12 @@ def _repair_through(client: Client, model: str) -> dict[str, Any]:
     async def work() -> dict[str, Any]:
         with DownloadBar() as bar:
             row = await bar.follow(client, started.id)
+            if started.how == "joined" and row.mended is None:  # that was a pull, which proves less
+                row = await bar.follow(client, (await asyncio.to_thread(client.start_repair, model)).id)
         return {
             "model": row.ref,
             "repaired": bool(row.fetched) if row.mended is None else row.mended,
-            "fetched": row.fetched or 0,
+            "fetched": row.fetched,
             "size": row.total,
             "damage": [dict(item) for item in row.damage or ()],
         }

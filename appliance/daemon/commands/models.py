@@ -39,7 +39,7 @@ class ModelCommands(Area):
         found = await asyncio.to_thread(checkable, library, ref)
         name = found if isinstance(found, str) else found.ref
         try:
-            result = await library.store.verify(found)
+            result = await library.store.verify(name)  # what is recorded here, whatever the catalog pins now
         except (NotVerified, ModelMissing) as error:
             if serving.uses(name):
                 await serving.give_up(error)

@@ -137,6 +137,8 @@ def _quant(quant: Quant, repo: Repo, model: Model | None) -> dict[str, Any]:
     if listed is not None:
         pins = [file.sha256 for file in listed.files if file.role == "model"]
         same = pins == [file.sha256 for file in quant.files]
+        if any(file.sha256 is None for file in quant.files):
+            same = None  # a mirror that states no hashes
         if not (isinstance(listed.source, HfSource) and listed.source.repo == repo.repo) and not same:
             same = None  # another repository makes other bytes of the same quant
     return row | {
