@@ -345,3 +345,18 @@ async def test_a_slow_disk_is_told_and_does_not_hang(
         await shelf.downloads.pause(started.id)
     gone.set()
     await shelf.until(lambda: shelf.row(started.id).state == "paused")
+
+
+async def test_the_last_to_end_is_the_last_to_leave_the_list(
+    shelf: Shelf, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long transfer that outlived many later ones must still be there for whoever waits for its end."""
+    monkeypatch.setattr(downloads_room, "KEPT_FINISHED", 1)
+    slowly(host)
+    first = await shelf.downloads.start("a:F32")
+    await shelf.until(lambda: shelf.row(first.id).state == "running")
+    second = await shelf.downloads.start("b:F32")
+    await shelf.downloads.cancel(second.id)
+    quickly(host)
+    assert (await shelf.ended(first.id)).state == "done"
+    assert [row.id for row in shelf.downloads.snapshot] == [first.id]
