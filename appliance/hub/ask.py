@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from appliance.errors import HubOffline, UsageError
 from appliance.hub import names
-from appliance.hub.address import endpoint, mirror_of, token
+from appliance.hub.address import endpoint, is_on, mirror_of, token
 from appliance.hub.failures import Asked, not_a_hub, translated
 from appliance.hub.quants import RepoFile, is_gguf
 from appliance.text import clean_line
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 DEADLINE_S = 30.0
 """For one question with everything that it takes."""
-_OFF = ("", "0", "false", "no", "off")
 _SEARCH_FIELDS: Sequence[Any] = ("downloads", "likes", "gated", "tags", "lastModified")
 
 
@@ -152,7 +151,7 @@ def _asking(
 ) -> Iterator[tuple[HfApi, Asked]]:
     """The library for one question; what it raises becomes an error of ours."""
     env = os.environ if env is None else env
-    if env.get("HF_HUB_OFFLINE", "").lower() not in _OFF:
+    if is_on(env, "HF_HUB_OFFLINE"):
         raise HubOffline(
             "The Hub was not asked: HF_HUB_OFFLINE is set.",
             hint="Unset it to look there. The catalog and the models on this disk need no network.",

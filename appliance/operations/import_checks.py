@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from appliance.catalog import FileSource, HfSource, ModelRef
 from appliance.errors import NotVerified
-from appliance.operations.import_survey import all_refs, models_of
+from appliance.operations.import_survey import models_of
 from appliance.operations.models import Library
 from appliance.store.caches import Candidate, Part
 from appliance.store.prove import Proven
@@ -28,9 +28,7 @@ def require_stated(library: Library, parts: Iterable[Part], proven: Mapping[Path
         if part.sha256 in (None, found):
             continue
         refs = [
-            ref
-            for ref in all_refs(library.catalog)
-            if part.sha256 in {pin.sha256 for pin in ref.variant.files}
+            ref for ref in library.catalog.refs() if part.sha256 in {pin.sha256 for pin in ref.variant.files}
         ]
         where = os.path.realpath(part.path)
         raise NotVerified(
@@ -45,7 +43,7 @@ def require_stated(library: Library, parts: Iterable[Part], proven: Mapping[Path
 def require_no_other(library: Library, candidate: Candidate, proven: Mapping[Path, Proven]) -> None:
     """Raises NotVerified for bytes that the catalog pins otherwise, or that failed their check before."""
     parts = candidate.models
-    for ref in all_refs(library.catalog):
+    for ref in library.catalog.refs():
         place = _place(ref, candidate, parts)
         if place is None:
             continue

@@ -12,12 +12,11 @@ from appliance.catalog import Catalog, File, FileSource, HfSource, Model, ModelR
 from appliance.catalog.entries import MAX_NAME
 from appliance.errors import UsageError
 from appliance.operations import naming
-from appliance.operations.catalog import heritage
+from appliance.operations.catalog import choosing, heritage
 from appliance.operations.catalog.heritage import Terms
 from appliance.operations.describe import describe
 from appliance.store.caches import Candidate, Part
 from appliance.store.prove import Proven
-from appliance.text import clean_line
 
 _IMPORTED = "-imported"
 _UNSAFE = re.compile(r'[\\:*?"<>|]')
@@ -137,10 +136,8 @@ def _is_safe(name: str) -> bool:
 
 
 def _unusable(candidate: Candidate, error: ValidationError) -> UsageError:
-    first = error.errors(include_url=False, include_input=False)[0]
-    key = ".".join(map(str, first["loc"]))
     return UsageError(
         f"{candidate.name} can't be entered in the catalog.",
-        cause=clean_line(f"{key}: {first['msg']}", 300),
+        cause=choosing.in_words(error),
         hint="Give it another name with `--id` and `--quant`, or rename the file.",
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from appliance.catalog import Catalog, File, HfSource, ModelRef, refs_of
+from appliance.catalog import File, HfSource, ModelRef
 from appliance.errors import UsageError
 from appliance.operations.models import Library
 from appliance.store import Stored, caches, threads
@@ -62,11 +62,6 @@ async def candidates(
         tuple(skipped for scan in scans for skipped in scan.skipped),
         tuple((scan.origin, scan.root) for scan in scans),
     )
-
-
-def all_refs(catalog: Catalog) -> list[ModelRef]:
-    """Every variant of every model."""
-    return [ref for model in catalog.models.values() for ref in refs_of(model)]
 
 
 def models_of(ref: ModelRef) -> list[File]:
@@ -126,7 +121,7 @@ def _scan_path(path: Path, library: Library) -> Scan | None:
 
 
 def _judged(library: Library, found: Sequence[Candidate]) -> tuple[Found, ...]:
-    refs, here = all_refs(library.catalog), _here(library.store.list())
+    refs, here = library.catalog.refs(), _here(library.store.list())
     rows = []
     for candidate in found:
         guess = _guess(refs, candidate)

@@ -22,7 +22,6 @@ from appliance.operations.import_survey import (
     PROGRAMS,
     Found,
     Survey,
-    all_refs,
     candidates,
     models_of,
     named,
@@ -191,7 +190,7 @@ def _listed(
     actual = [(item.size, item.sha256) for item in models]
     return [
         ref
-        for ref in all_refs(catalog)
+        for ref in catalog.refs()
         if [(pin.size, pin.sha256) for pin in models_of(ref)] == actual
         and model_id in (None, ref.id)
         and (quant is None or quant.casefold() == ref.quant.casefold())

@@ -76,11 +76,9 @@ class Library:
         lost = {stored.ref: stored for stored in self.store.lost()}
         here = {stored.ref: stored for stored in self.store.list()}
         rows = []
-        for model in self.catalog.models.values():
-            for variant in model.variants:
-                ref = ModelRef(model, variant)
-                gone, stored = lost.pop(ref.ref, None), here.pop(ref.ref, None)
-                rows.append(_row(ref, stored, loaded, downloading) | _lost(gone, stored))
+        for ref in self.catalog.refs():
+            gone, stored = lost.pop(ref.ref, None), here.pop(ref.ref, None)
+            rows.append(_row(ref, stored, loaded, downloading) | _lost(gone, stored))
         rows += [orphan(stored, loaded) for stored in here.values()]
         return rows + [orphan(gone, loaded) | _lost(gone, None) for gone in lost.values()]
 

@@ -67,16 +67,13 @@ def checkable(library: Library, name: str) -> ModelRef | str:
 
 def repairable(library: Library, name: str) -> ModelRef:
     """What `name` means to repair. Raises UnknownModel, also for what is here and no catalog lists."""
-    try:
-        return library.resolve(name)
-    except UnknownModel:
-        found = library.here(name)
-        if found is None:
-            raise
+    found = checkable(library, name)
+    if isinstance(found, str):
         raise UnknownModel(
             f"The catalog no longer lists {found}, so nothing tells where its bytes come from.",
             hint=_unlisted_hint(found),
-        ) from None
+        )
+    return found
 
 
 def _unlisted_hint(ref: str) -> str:

@@ -6,13 +6,11 @@ deleted: a hard link is a second name for the same bytes, a reference only notes
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from appliance.catalog import File, ModelRef
-from appliance.errors import ApplianceError, ModelError, NotVerified, UsageError
+from appliance.errors import ApplianceError, NotVerified, UsageError
 from appliance.store import lock as locks
 from appliance.store import threads
 from appliance.store.layout import Layout
@@ -53,12 +51,9 @@ async def adopt(
     report = Reporter(ref.ref, ref.variant.size, resumable=True, publish=on_progress)
     lock = Lock(where.lock(ref.ref))
 
-    def state() -> dict[str, Any]:
-        return dataclasses.asdict(report.last) if report.last else {}
-
     try:
         await threads.run(None, _acquire, lock, ref)
-        async with report.ticking(), lock.heart(state):
+        async with report.ticking(), lock.heart(report.state):
             found = await _adopted(where, ref, files, how, report)
     except ApplianceError as error:
         report.phase("failed", total=report.whole, message=error.message)
@@ -105,7 +100,4 @@ def _require_match(item: Proven, pin: File) -> None:
 def _acquire(lock: Lock, ref: ModelRef) -> None:
     holder = locks.acquire(lock)
     if holder is not None:
-        raise ModelError(
-            f"{ref.ref} is being fetched by {holder.who}.",
-            hint="Stop that first, or wait for its end.",
-        )
+        raise locks.busy(ref.ref, holder)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 from appliance.errors import DownloadError
 from appliance.store import firstbytes, responses
 from appliance.store.partfile import PartFile
 from appliance.store.places import Place
 from appliance.store.responses import Asked, Body, Retry
-from appliance.web import Answer, Broken, Client, shown
+from appliance.web import Answer, Broken, Client, origin, shown
 
 _GONE = frozenset({401, 403, 404, 410})
 
@@ -41,7 +39,7 @@ def ask(client: Client, route: Route, part: PartFile, start: int, stop: int | No
         etag = None if place.revision else part.etag(shown(place.url))
         if etag:
             headers["If-Range"] = etag
-    token = place.token if direct is None or _origin(direct) == _origin(place.url) else None
+    token = place.token if direct is None or origin(direct) == origin(place.url) else None
     try:
         answer = client.get(direct or place.url, headers, token=token)
     except Broken:
@@ -94,8 +92,3 @@ def first_bytes(answer: Answer, part: PartFile, host: str) -> bytes:
     if problem is not None:
         raise problem
     return first
-
-
-def _origin(url: str) -> tuple[str, str | None, int | None]:
-    parts = urlsplit(url)
-    return parts.scheme, parts.hostname, parts.port

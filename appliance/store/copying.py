@@ -37,11 +37,11 @@ def copy(source: Proven, folder: Path, pin: File, stop: StopFlag, moved: Callabl
             part.restart()
         hasher.start()
         with source.path.open("rb", buffering=0) as data:
-            _fill(part, data, stop, moved)
+            fill(part, data, stop, moved)
             if part.digests().xxh3 != source.digests.xxh3:  # an older partial file held other bytes
                 for index in part.digests().differing(source.digests):
                     part.forget(index)
-                _fill(part, data, stop, moved)
+                fill(part, data, stop, moved)
         if part.gaps() or hasher.digest(stop) != pin.sha256:
             part.restart()
             raise _changed(source)
@@ -52,7 +52,7 @@ def copy(source: Proven, folder: Path, pin: File, stop: StopFlag, moved: Callabl
         part.close()
 
 
-def _fill(part: PartFile, data: BinaryIO, stop: StopFlag, moved: Callable[[int], None]) -> None:
+def fill(part: PartFile, data: BinaryIO, stop: StopFlag, moved: Callable[[int], None]) -> None:
     """Copy the bytes that `part` misses; fewer when the source is shorter now."""
     for start, end in part.gaps():
         data.seek(start)

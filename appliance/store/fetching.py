@@ -7,7 +7,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from appliance.catalog import ModelRef
 from appliance.errors import ApplianceError
@@ -44,9 +43,7 @@ class Fetching:
     async def run(self, ref: ModelRef, on_progress: OnProgress, good: Sequence[StoredFile]) -> Fetched:
         """Make `ref` be here. `good` are files that were just proven where they are. See `Store.pull`."""
         lock = Lock(self.where.lock(ref.ref))
-        report = Reporter(
-            ref.ref, ref.variant.size, resumable=ref.variant.source.kind != "wheel", publish=on_progress
-        )
+        report = Reporter(ref.ref, ref.variant.size, resumable=ref.variant.resumable, publish=on_progress)
         try:
             while True:
                 here = await threads.run(None, self._present, ref)
@@ -78,18 +75,15 @@ class Fetching:
     async def _proven(self, ref: ModelRef, on_progress: OnProgress) -> Stored | None:
         """A model that is here and whole, whatever its record says of times, is good without a lock."""
         folder = self.where.folder(ref)
-        stored = await threads.run(None, records.read, folder)
-        if stored is None or not records.matches_pin(stored, ref):
+        stored = await threads.run(None, records.pinned, folder, ref)
+        if stored is None:
             return None
         return (await upkeep.read_again(self.where, folder, stored, on_progress)).stored
 
     async def _pull(self, ref: ModelRef, lock: Lock, report: Reporter, good: Sequence[StoredFile]) -> Stored:
-        def state() -> dict[str, Any]:
-            return dataclasses.asdict(report.last) if report.last else {}
-
         pull = Pull(self.where, ref, report, self.limits, self.env, self.downloads, self.bucket)
         try:
-            async with report.ticking(), lock.heart(state):
+            async with report.ticking(), lock.heart(report.state):
                 stored = await pull.run(good)
         except (ApplianceError, OSError) as error:
             told = error if isinstance(error, ApplianceError) else self._refused(error, ref)
@@ -115,10 +109,8 @@ class Fetching:
             owner = await threads.run(None, lock.owner)
 
     def _present(self, ref: ModelRef) -> Stored | None:
-        stored = records.read(self.where.folder(ref))
-        if stored is None or not records.matches_pin(stored, ref):
-            return None
-        return stored if all(records.unchanged(file) for file in stored.files) else None
+        stored = records.pinned(self.where.folder(ref), ref)
+        return stored if stored is not None and records.intact(stored) else None
 
 
 def _followed(owner: Owner, ref: str, path: Path) -> Progress:

@@ -23,15 +23,8 @@ def holdings(where: Layout) -> Mapping[str, Holding]:
 def _holding(folder: Path, damaged: bool, aside: bool) -> Holding:
     names = removal.tree(folder)
     sizes = {path: _size(path) for path in names}
-    arrived = None if _is_recorded(folder) else sum(_arrived(path) for path in names)
+    arrived = None if remains.is_recorded(folder) else sum(_arrived(path) for path in names)
     return Holding(sum(sizes.values()), arrived or None, remains.last_used(folder), damaged, aside)
-
-
-def _is_recorded(folder: Path) -> bool:
-    try:
-        return (folder / layout.RECORD).exists()
-    except OSError:
-        return True  # a folder that may not be read: nothing is told of what has arrived
 
 
 def _size(path: Path) -> int:

@@ -70,6 +70,10 @@ class Layout:
         """Every variant folder that exists. Raises ApplianceError when the model folder can't be read."""
         return tuple(sorted(found for top in self.tops() for found in _below(top) or ()))
 
+    def folders_of(self, ref: str) -> tuple[Path, ...]:
+        """Those of `id:QUANT`, one for each set of pins that was here."""
+        return tuple(folder for folder in self.folders() if ref_of(folder) == ref)
+
     def tops(self) -> tuple[Path, ...]:
         """The folder of each id. Raises ApplianceError when the model folder can't be read."""
         try:

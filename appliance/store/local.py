@@ -10,12 +10,11 @@ from pathlib import Path
 
 from appliance.catalog import File, FileSource
 from appliance.errors import DownloadError, ModelMissing, NotVerified
-from appliance.store import firstbytes, layout, regular
+from appliance.store import copying, firstbytes, layout, regular
 from appliance.store.partfile import PartFile
 from appliance.store.prove import prove_file
 from appliance.store.threads import StopFlag
 
-_CHUNK = 4 << 20
 _READ = 1 << 20
 
 
@@ -84,14 +83,9 @@ def _differs(path: Path, file: File, size: int, sha256: str | None) -> NotVerifi
 
 
 def copy(path: Path, part: PartFile, stop: StopFlag, moved: Callable[[int], None]) -> None:
-    """Copy to `part` what it misses of `path`. Raises Overlong when `path` has more bytes than the pin."""
+    """Copy to `part` what it misses of `path`."""
     with regular.reader(path, follow=True) as data:
-        for start, end in part.gaps():
-            data.seek(start)
-            while part.offset < end and (piece := data.read(min(_CHUNK, end - part.offset))):
-                stop.check()
-                part.append(piece)
-                moved(part.arrived)
+        copying.fill(part, data, stop, moved)
         if part.gaps():
             raise DownloadError(
                 f"{path} is shorter than the pin says.", hint="Correct its entry, or the file."

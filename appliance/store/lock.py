@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance import processes
-from appliance.errors import ApplianceError, DiskFull
+from appliance.errors import ApplianceError, DiskFull, ModelError
 from appliance.store import disk, layout, regular
 from appliance.text import clean_line
 
@@ -190,6 +190,13 @@ def acquire(lock: Lock) -> Owner | None:
         return lock.acquire()
     except OSError as error:
         raise unwritable(error, lock.path) from None
+
+
+def busy(ref: str, holder: Owner) -> ModelError:
+    """The error of who needs the lock of `id:QUANT` while another one holds it."""
+    return ModelError(
+        f"{ref} is being fetched by {holder.who}.", hint="Stop that first, or wait for its end."
+    )
 
 
 def unwritable(error: OSError, path: Path) -> ApplianceError:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator
+from typing import Any
 
 from appliance.store.types import OnProgress, Phase, Progress
 
@@ -76,6 +78,11 @@ class Reporter:
     def last(self) -> Progress | None:
         """What was published last."""
         return self._last
+
+    def state(self) -> dict[str, Any]:
+        """`last` as a document: what the lock tells those who follow."""
+        last = self._last
+        return {} if last is None else dataclasses.asdict(last)
 
     def _rate(self, now: float, done: int) -> float | None:
         samples = self._samples

@@ -192,6 +192,17 @@ def _main(folder: Path, files: Sequence[StoredFile], name: str) -> Path:
     return next((file.path for file in files if file.name == name), folder / name)
 
 
+def pinned(folder: Path, ref: ModelRef) -> Stored | None:
+    """The record of `folder` when it speaks of the present pins of `ref`; its files are not looked at."""
+    stored = read(folder)
+    return stored if stored is not None and matches_pin(stored, ref) else None
+
+
+def intact(stored: Stored) -> bool:
+    """True when every file is `unchanged`."""
+    return all(unchanged(file) for file in stored.files)
+
+
 def matches_pin(stored: Stored, ref: ModelRef) -> bool:
     """True when the record speaks of exactly the files that the catalog pins now."""
     pinned = [(file.base_name, file.size, file.sha256) for file in ref.variant.files]

@@ -43,7 +43,7 @@ class Item:
 def partials(folder: Path) -> list[Item]:
     """What unfinished work has left in a variant's folder; of one that was whole and is damaged, one item."""
     ref, marked = layout.ref_of(folder), _damage_of(folder)
-    whole = _is_recorded(folder) and (marked is None or records.read(folder) is None)
+    whole = is_recorded(folder) and (marked is None or records.read(folder) is None)
     families: dict[str, list[Path]] = {}
     loose: list[Item] = []
     for path in _names(folder):
@@ -200,11 +200,12 @@ def _damage_of(folder: Path) -> marker.Marked | None:
     return None
 
 
-def _is_recorded(folder: Path) -> bool:
+def is_recorded(folder: Path) -> bool:
+    """Whether a record is there, also a broken one. True where that can't be told: nothing goes then."""
     try:
         return (folder / layout.RECORD).exists()
     except OSError:
-        return True  # nothing can be told of it, so nothing of it goes
+        return True
 
 
 def _damaged(folder: Path, record: tuple[Path, ...], items: list[Item]) -> Item:

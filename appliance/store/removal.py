@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from appliance.errors import ApplianceError, ModelError, ModelMissing
+from appliance.errors import ApplianceError, ModelMissing
 from appliance.store import disk, layout
 from appliance.store import lock as locks
 from appliance.store.layout import Layout
@@ -61,11 +61,8 @@ def remove(where: Layout, ref: str, only: Path | None = None) -> int:
     """
     with cleared(where, ref) as holder:
         if holder is not None:
-            raise ModelError(
-                f"{ref} is being fetched by {holder.who}.",
-                hint="Stop that first, or wait for its end.",
-            )
-        folders = [f for f in where.folders() if layout.ref_of(f) == ref and only in (None, f)]
+            raise locks.busy(ref, holder)
+        folders = [folder for folder in where.folders_of(ref) if only in (None, folder)]
         if not folders:
             raise ModelMissing(f"{ref} is not on this disk.", hint="`appliance models list` shows what is.")
         tally = Tally()

@@ -121,7 +121,7 @@ class Store:
             return ()
         if not any(file.referenced for file in stored.files):
             return ()
-        if all(records.unchanged(file) for file in stored.files):
+        if records.intact(stored):
             return stored.files
         return (await upkeep.read_again(self._where, folder, stored, on_progress, mending=True)).good
 
@@ -152,7 +152,7 @@ class Store:
         """
         folder, stored = self._recorded(ref)
         for known in (stored, self._unrecorded.get(folder)):
-            if known is not None and all(records.unchanged(file) for file in known.files):
+            if known is not None and records.intact(known):
                 return known
         found = upkeep.rehash(self._where, folder, stored, None, stop or threads.StopFlag())
         if found.stored is None:
@@ -258,22 +258,23 @@ class Store:
 
     def last_used(self, ref: str) -> float | None:
         """When a model was loaded last, in seconds since the epoch; None = never."""
-        times = [at for folder in self._folders(ref) if (at := remains.last_used(folder)) is not None]
+        times = [
+            at for folder in self._where.folders_of(ref) if (at := remains.last_used(folder)) is not None
+        ]
         return max(times, default=None)
-
-    def _folders(self, ref: str) -> tuple[Path, ...]:
-        return tuple(folder for folder in self._where.folders() if layout.ref_of(folder) == ref)
 
     def _recorded(self, ref: ModelRef | str) -> tuple[Path, Stored]:
         """Folder and record of a variant. A name means the record written last, whatever the catalog says."""
         if isinstance(ref, str):
-            known = [(f, stored) for f in self._folders(ref) if (stored := records.read(f)) is not None]
+            known = [
+                (f, stored) for f in self._where.folders_of(ref) if (stored := records.read(f)) is not None
+            ]
             if not known:
                 raise self._missing(ref)
             return max(known, key=lambda pair: pair[1].verified_at)
         folder = self._where.folder(ref)
-        stored = records.read(folder)
-        if stored is None or not records.matches_pin(stored, ref):
+        stored = records.pinned(folder, ref)
+        if stored is None:
             raise self._missing(ref.ref)
         return folder, stored
 
@@ -288,6 +289,6 @@ class Store:
         if self.find(ref) is not None:
             cause = "The files here belong to another pin of the catalog."
             return ModelMissing(f"{ref} is not on this disk.", cause=cause, hint=pull + "it.")
-        if self._folders(ref):
+        if self._where.folders_of(ref):
             return ModelMissing(f"{ref} is not whole on this disk.", hint=pull + "what is missing.")
         return ModelMissing(f"{ref} is not on this disk.", hint=pull + "it.")

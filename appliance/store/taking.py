@@ -80,12 +80,12 @@ class Taking:
 
     def _here(self, folder: Path, how: How | None) -> Stored | None:
         """The variant as it is recorded, unless a reference is to become more than that."""
-        stored = records.read(folder)
-        if stored is None or not records.matches_pin(stored, self.ref):
+        stored = records.pinned(folder, self.ref)
+        if stored is None:
             return None
         if how in ("link", "copy") and any(file.referenced for file in stored.files):
             return None
-        return stored if all(records.unchanged(file) for file in stored.files) else None
+        return stored if records.intact(stored) else None
 
     def _require_outside(self, how: How | None) -> None:
         """A file of the store can get its record back, but not be a reference or be copied onto itself."""

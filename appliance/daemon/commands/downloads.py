@@ -18,7 +18,7 @@ class DownloadCommands(Area):
         started = await self._rooms.downloads.start(
             ref.ref,
             total=ref.variant.size,
-            resumable=ref.variant.source.kind != "wheel",
+            resumable=ref.variant.resumable,
             limit=limit,
         )
         row = self._rooms.downloads.row(started.id)

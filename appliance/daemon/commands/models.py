@@ -52,7 +52,7 @@ class ModelCommands(Area):
         started = await self._rooms.downloads.start(
             found.ref,
             total=found.variant.size,
-            resumable=found.variant.source.kind != "wheel",
+            resumable=found.variant.resumable,
             repair=True,
         )
         return {"id": started.id, "ref": found.ref, "how": started.how}

@@ -87,12 +87,17 @@ def variant_of(
 
 def unusable(error: ValidationError) -> ApplianceError:
     """The error for names or numbers of others that can't become an entry."""
-    first = error.errors(include_url=False, include_input=False)[0]
     return ApplianceError(
         "This can't become an entry of the catalog.",
-        cause=clean_line(f"{'.'.join(map(str, first['loc']))}: {reason(first)}", 300),
+        cause=in_words(error),
         hint="Another file of it may do; `--id` and `--quant` name the entry.",
     )
+
+
+def in_words(error: ValidationError) -> str:
+    """The first thing that is wrong with an entry, with its key."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    return clean_line(f"{'.'.join(map(str, first['loc']))}: {reason(first)}", 300)
 
 
 def _pin(file: RepoFile, role: Role, part: int | None) -> File:
