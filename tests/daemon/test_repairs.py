@@ -18,7 +18,7 @@ from appliance.gateway.ports import Served
 from appliance.monitor import Monitor
 from appliance.settings import Governor
 from tests.daemon.shelf import Shelf
-from tests.store.helpers import MIB
+from tests.store.helpers import MIB, flip
 from tests.store.server import Host, throttled
 
 
@@ -28,14 +28,6 @@ async def pulled(shelf: Shelf) -> Path:
     stored = shelf.library.store.find("a:F32")
     assert stored is not None
     return stored.main
-
-
-def flip(path: Path, at: int) -> None:
-    with path.open("r+b") as file:
-        file.seek(at)
-        byte = file.read(1)
-        file.seek(at)
-        file.write(bytes([byte[0] ^ 1]))
 
 
 async def repaired(shelf: Shelf) -> tuple[list[DownloadRow], dict[str, Any]]:

@@ -6,7 +6,9 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+from tests.end_to_end.appliance import Home
 from tests.store.server import Act, Host, honest
 
 
@@ -30,3 +32,10 @@ def serving(body: bytes) -> Iterator[Host]:
 def always(host: Host, act: Act = honest) -> None:
     """Every request from now on plays this act."""
     host.acts = [act] * 500
+
+
+def pulled(home: Home, *names: str) -> list[Path]:
+    """Fetch models; their files."""
+    for name in names:
+        assert home.run("models", "pull", name).code == 0
+    return [next((home.root / "data" / "models" / name).rglob("*.gguf")) for name in names]

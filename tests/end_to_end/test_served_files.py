@@ -12,16 +12,8 @@ import pytest
 from tests.daemon.shelf import catalog
 from tests.end_to_end.appliance import Home, Running, until
 from tests.end_to_end.local_host import serving
-from tests.store.helpers import MIB
+from tests.store.helpers import MIB, flip
 from tests.store.server import Host
-
-
-def flip(path: Path, at: int) -> None:
-    with path.open("r+b") as file:
-        file.seek(at)
-        byte = file.read(1)
-        file.seek(at)
-        file.write(bytes([byte[0] ^ 1]))
 
 
 @pytest.fixture(scope="module")

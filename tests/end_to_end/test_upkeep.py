@@ -18,8 +18,8 @@ import pytest
 from appliance.units import MIB
 from tests.daemon.shelf import catalog
 from tests.end_to_end.appliance import MODEL, Home, until
-from tests.end_to_end.local_host import serving
-from tests.store.helpers import gguf
+from tests.end_to_end.local_host import pulled, serving
+from tests.store.helpers import flip, gguf
 from tests.store.server import Host
 
 CHUNK = 8 * MIB
@@ -39,20 +39,6 @@ def fresh(tmp_path: Path, host: Host) -> Home:
     home = Home(tmp_path / "home", {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"})
     home.catalog(catalog(host, "one", "two", "three"))
     return home
-
-
-def pulled(home: Home, *names: str) -> list[Path]:
-    for name in names:
-        assert home.run("models", "pull", name).code == 0
-    return [next((home.root / "data" / "models" / name).rglob("*.gguf")) for name in names]
-
-
-def flip(path: Path, at: int) -> None:
-    with path.open("r+b") as file:
-        file.seek(at)
-        byte = file.read(1)
-        file.seek(at)
-        file.write(bytes([byte[0] ^ 1]))
 
 
 def test_verify_in_words(fresh: Home) -> None:

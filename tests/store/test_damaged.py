@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from io import FileIO
@@ -19,7 +18,8 @@ from appliance.paths import Paths
 from appliance.store import Store, Stored, layout, partlog, records, remains
 from appliance.store.layout import Layout
 from tests.store import server as acts
-from tests.store.helpers import MIB, QUICK, at_url, made, pin
+from tests.store.disks import small_file_system
+from tests.store.helpers import MIB, QUICK, at_url, flip, made, pin
 from tests.store.server import Host
 
 CHUNK = 128 << 10
@@ -34,17 +34,6 @@ def store(paths: Paths) -> Store:
 @pytest.fixture
 def ref(host: Host) -> ModelRef:
     return at_url(host.url, host.body)
-
-
-def flip(path: Path, at: int = 9, *, keep_times: bool = False) -> None:
-    before = path.stat()
-    with path.open("r+b") as file:
-        file.seek(at)
-        byte = file.read(1)
-        file.seek(at)
-        file.write(bytes([byte[0] ^ 1]))
-    if keep_times:
-        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 async def damaged_again(store: Store, ref: ModelRef) -> NotVerified:
@@ -424,14 +413,5 @@ def took(file: FileIO, n_bytes: int) -> bool:
 @pytest.fixture
 def full_disk(tmp_path: Path) -> Iterator[Paths]:
     """Folders on a file system of 6 MiB."""
-    root = tmp_path / "disk"
-    root.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(root)], capture_output=True, check=False
-    )
-    if mounted.returncode != 0:
-        pytest.skip("mounting a small file system needs root; the simulated full disk is tested above")
-    try:
-        yield Paths(root / "config", root / "data", root / "state", root / "cache", root / "run").make()
-    finally:
-        subprocess.run(["umount", str(root)], check=True)
+    with small_file_system(tmp_path / "disk", "6m") as paths:
+        yield paths

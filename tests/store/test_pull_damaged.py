@@ -16,7 +16,7 @@ from appliance.paths import Paths
 from appliance.store import Store, chunks
 from appliance.store.layout import Layout
 from appliance.store.lock import Lock
-from tests.store.helpers import MIB, QUICK, Seen, at_url, gguf, until
+from tests.store.helpers import MIB, QUICK, Seen, at_url, flip, gguf, until
 from tests.store.server import Host, held
 
 CHUNK = 128 << 10
@@ -35,14 +35,6 @@ async def host() -> AsyncIterator[Host]:
     runner = await server.start()
     yield server
     await runner.cleanup()
-
-
-def flip(path: Path, at: int) -> None:
-    with path.open("r+b") as file:
-        file.seek(at)
-        byte = file.read(1)
-        file.seek(at)
-        file.write(bytes([byte[0] ^ 1]))
 
 
 @pytest.mark.parametrize("record", ["kept", "lost", "torn"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,20 +14,9 @@ from appliance.paths import Paths
 from appliance.store import Store, disk
 from appliance.units import GIB
 from tests.store import server as acts
-from tests.store.helpers import MIB, QUICK, Seen, at_url, files_in, gguf, made, pin
+from tests.store.disks import small_file_system
+from tests.store.helpers import MIB, QUICK, Seen, at_url, files_in, flip, gguf, made, pin
 from tests.store.server import Host
-
-
-def flip(path: Path, *, keep_times: bool = False) -> None:
-    """Change one byte; `keep_times` hides it from everything but a hash."""
-    stat = path.stat()
-    with path.open("r+b") as file:
-        file.seek(1_000_000)
-        byte = file.read(1)
-        file.seek(1_000_000)
-        file.write(bytes([byte[0] ^ 1]))
-    if keep_times:
-        os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 
 class TestCheck:
@@ -56,7 +44,7 @@ class TestCheck:
     async def test_a_changed_file_is_put_aside_and_pulled_again(self, store: Store, host: Host) -> None:
         ref = at_url(host.url, host.body)
         stored = await store.pull(ref)
-        flip(stored.main)
+        flip(stored.main, 1_000_000)
         with pytest.raises(NotVerified, match="damaged"):
             store.check(ref)
         assert store.find("tiny:F32") is None
@@ -98,14 +86,14 @@ class TestVerify:
         self, store: Store, host: Host
     ) -> None:
         ref = at_url(host.url, host.body)
-        flip((await store.pull(ref)).main, keep_times=True)
+        flip((await store.pull(ref)).main, 1_000_000, keep_times=True)
         with pytest.raises(NotVerified):
             store.check(ref)
         assert store.list() == ()
 
     async def test_damage_is_put_aside_and_named(self, store: Store, host: Host) -> None:
         ref = at_url(host.url, host.body)
-        flip((await store.pull(ref)).main, keep_times=False)
+        flip((await store.pull(ref)).main, 1_000_000, keep_times=False)
         with pytest.raises(NotVerified) as caught:
             await store.verify(ref)
         assert caught.value.exit_code == 4
@@ -212,15 +200,6 @@ class TestRoom:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Paths]:
-    """Folders on a file system of two MiB: the one way to meet a real ENOSPC."""
-    root = tmp_path / "disk"
-    root.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(root)], capture_output=True, check=False
-    )
-    if mounted.returncode != 0:
-        pytest.skip("mounting a small file system needs root; the simulated full disk is tested above")
-    try:
-        yield Paths(root / "config", root / "data", root / "state", root / "cache", root / "run").make()
-    finally:
-        subprocess.run(["umount", str(root)], check=True)
+    """Folders on a file system of two MiB."""
+    with small_file_system(tmp_path / "disk", "2m") as paths:
+        yield paths

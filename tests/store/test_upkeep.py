@@ -21,7 +21,7 @@ from appliance.store.layout import Layout
 from appliance.store.lock import Lock
 from appliance.store.threads import StopFlag
 from tests.store import server as acts
-from tests.store.helpers import MIB, QUICK, Seen, at_url, files_in, gguf, made, pin
+from tests.store.helpers import MIB, QUICK, Seen, at_url, files_in, flip, gguf, made, pin
 from tests.store.server import Host
 
 CHUNK = 128 << 10
@@ -41,15 +41,6 @@ async def host() -> AsyncIterator[Host]:
     runner = await server.start()
     yield server
     await runner.cleanup()
-
-
-def flip(path: Path, *offsets: int) -> None:
-    with path.open("r+b") as file:
-        for at in offsets:
-            file.seek(at)
-            byte = file.read(1)
-            file.seek(at)
-            file.write(bytes([byte[0] ^ 1]))
 
 
 async def damage_of(store: Store, ref: ModelRef) -> dict[str, Any]:
