@@ -9,28 +9,35 @@ from appliance.planning.cache import Load, kv_bytes, kv_layer_bytes, state_bytes
 from appliance.planning.compute import Era, cpu_compute, era_of, gpu_compute, host_compute
 from appliance.planning.measured import apply_measurement
 from appliance.planning.plan import make_plan
+from appliance.planning.result import MemoryPlan, Plan, Reason, Speed
 from appliance.planning.rough import Fit, Where, fit_of, rough_fit
 from appliance.planning.values import (
+    HOST,
     DeviceMemory,
+    Holder,
     HostMemory,
+    Learned,
     MeasuredRow,
-    MemoryPlan,
-    Plan,
     PlanRequest,
-    Reason,
+    Projector,
 )
 
 __all__ = [
+    "HOST",
     "DeviceMemory",
     "Era",
     "Fit",
+    "Holder",
     "HostMemory",
+    "Learned",
     "Load",
     "MeasuredRow",
     "MemoryPlan",
     "Plan",
     "PlanRequest",
+    "Projector",
     "Reason",
+    "Speed",
     "Where",
     "apply_measurement",
     "cpu_compute",

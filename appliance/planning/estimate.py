@@ -18,7 +18,7 @@ from appliance.planning.compute import (
     output_bytes,
     partial_compute,
 )
-from appliance.planning.values import DeviceMemory, HostMemory, PlanRequest
+from appliance.planning.values import DeviceMemory, HostMemory, Learned, PlanRequest
 from appliance.planning.weights import Weights, weights_of
 from appliance.units import MIB
 
@@ -83,18 +83,18 @@ class Estimator:
         host: HostMemory,
         request: PlanRequest,
         *,
-        engine_build: str,
-        corrections: Mapping[str, int],
+        engine_build: str | None,
+        learned: Mapping[str, Learned],
     ) -> None:
         self.shape: ModelShape = shape_of(header)
         self.weights: Weights = weights_of(header, self.shape)
         self.devices = tuple(devices)
         self.host = host
         self.request = request
-        self.in_process_server = engine_build.startswith("llama-cpp-python")
+        self.in_process_server = (engine_build or "").startswith("llama-cpp-python")
         """It keeps the logits of whole batches and full-size windows, and serves one request at a time."""
-        self._era = era_of(engine_build)
-        self._corrections = corrections
+        self._era = era_of(engine_build or "")
+        self._learned = learned
         self._caches: dict[tuple[int, int, str], tuple[int, ...]] = {}
         self._blocks = tuple(sum(sizes) for sizes in self.weights.blocks)
         self._blocks_on = tuple(
@@ -175,7 +175,7 @@ class Estimator:
         model += self.weights.everywhere if mine else 0
         if place[-1] == index:
             model += self.weights.output_on(device.max_tensor)
-        compute = self._gpu_compute(index, caches, load, on_host) + self._corrections.get(device.name, 0)
+        compute = self._gpu_compute(index, caches, load, on_host)
         return Bytes(model, sum(caches[il] for il in mine), max(compute, 0), driver_overhead(device))
 
     def _gpu_compute(self, index: int, caches: tuple[int, ...], load: Load, on_host: list[int]) -> int:
@@ -219,6 +219,6 @@ class Estimator:
             compute = host_compute(self.shape, load, self._era)
             if len(self.devices) > 1 and not on_host:
                 compute += (_PIPELINE_COPIES - 1) * 2 * load.n_ubatch * mask_cells(self.shape, load)
-        compute += output_bytes(self.shape, load.slots) + self._corrections.get("Host", 0)
+        compute += output_bytes(self.shape, load.slots)
         shared = sum(b.total for d, b in zip(self.devices, devices, strict=True) if is_shared(d))
         return Bytes(model, sum(caches[il] for il in on_host), max(compute, 0), ENGINE_PROCESS + shared)

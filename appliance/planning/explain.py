@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from appliance.planning.cache import quantised
 from appliance.planning.estimate import Candidate, Estimator, is_shared
+from appliance.planning.result import MemoryPlan, Reason
 from appliance.planning.search import MIN_CTX, Choice, clamp_layers, smallest_change
-from appliance.planning.values import DeviceMemory, MemoryPlan, Reason
+from appliance.planning.values import DeviceMemory
 from appliance.units import MIB, size
 
 MEMORY_CODES = frozenset(

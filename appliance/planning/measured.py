@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from appliance.planning import explain
 from appliance.planning.estimate import ENGINE_PROCESS
-from appliance.planning.values import MeasuredRow, MemoryPlan, Plan, Reason
+from appliance.planning.result import MemoryPlan, Plan, Reason
+from appliance.planning.values import MeasuredRow
 
 
 def apply_measurement(plan: Plan, rows: Mapping[str, MeasuredRow]) -> Plan:

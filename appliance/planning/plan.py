@@ -9,8 +9,9 @@ from appliance.gguf import Header
 from appliance.planning import explain
 from appliance.planning.cache import known_kv_type, quantised
 from appliance.planning.estimate import Bytes, Candidate, Estimator, is_shared
+from appliance.planning.result import MemoryPlan, Plan
 from appliance.planning.search import Choice, choose
-from appliance.planning.values import DeviceMemory, HostMemory, MemoryPlan, Plan, PlanRequest
+from appliance.planning.values import DeviceMemory, HostMemory, Learned, PlanRequest, Projector
 
 
 def make_plan(
@@ -20,19 +21,20 @@ def make_plan(
     request: PlanRequest,
     *,
     model: str,
-    engine_build: str,
-    corrections: Mapping[str, int] | None = None,
+    engine_build: str | None,
+    mmproj: Projector | None = None,
+    draft: Header | None = None,
+    learned: Mapping[str, Learned] | None = None,
 ) -> Plan:
     """The best plan for this model on this machine; `fits` is False, with reasons, when there is none.
 
-    `corrections` adds bytes to the compute figure of a device name or of `Host`: what an earlier load taught.
+    `engine_build` None: for a described machine, whose engine is taken to be a recent one. `learned` is what
+    earlier loads taught, by device name and `Host`. `mmproj` and `draft` go with the model.
     Raises UsageError for a request that makes no sense and GgufError for a header without a model.
     """
     _check(request)
     used = usable_devices(devices, request)
-    estimator = Estimator(
-        header, used, host, request, engine_build=engine_build, corrections=corrections or {}
-    )
+    estimator = Estimator(header, used, host, request, engine_build=engine_build, learned=learned or {})
     choice = choose(estimator)
     shown = tuple(
         _memory(device.name, device.total, device.free, request.reserve, taken)

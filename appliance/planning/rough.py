@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from appliance.planning.estimate import ENGINE_PROCESS, driver_overhead, is_shared
 from appliance.planning.plan import usable_devices
-from appliance.planning.values import DeviceMemory, HostMemory, Plan, PlanRequest
+from appliance.planning.result import Plan
+from appliance.planning.values import DeviceMemory, HostMemory, PlanRequest
 from appliance.units import MIB, size
 
 Where = Literal["gpu", "partly", "cpu", "no"]

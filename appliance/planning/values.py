@@ -1,16 +1,31 @@
-"""The values that go into a plan and come out of it. Sizes are bytes; None means unknown."""
+"""The values that go into a plan. Sizes are bytes; None means unknown."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
 from appliance.units import MIB
 
 Profile = Literal["chat", "docs", "batch"]
-FlashAttention = Literal["on", "auto"]
+Split = Literal["layer", "row", "tensor"]
+"""How several GPUs share the model: whole layers each, or a part of every matrix each."""
 KV_TYPES = ("f16", "q8_0", "q4_0")
 """From the largest to the smallest; what the search may go down."""
+HOST = "Host"
+"""The name of RAM among the places."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A program that holds memory of a device now."""
+
+    name: str
+    """Its name for people, such as `firefox`."""
+    pid: int | None
+    n_bytes: int | None
+    """None: the driver does not tell (WDDM, WSL)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +44,14 @@ class DeviceMemory:
     integrated: bool | None = None
     max_tensor: int | None = None
     """The largest tensor the device takes; larger ones stay in RAM."""
+    bandwidth: float | None = None
+    """Bytes per second that a token's weights are read with: what a data sheet says, or what was seen."""
+    bandwidth_seen: bool = False
+    """True: the bandwidth follows from speeds measured here; nothing is taken off it any more."""
+    held: tuple[Holder, ...] = ()
+    """Other programs that hold memory there, the largest first."""
+    ours: int = 0
+    """Bytes of `free` that the engine running now holds: it goes when another model is loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +61,32 @@ class HostMemory:
     total: int | None
     available: int | None
     threads: int | None = None
+    bandwidth: float | None = None
+    """As of a device."""
+    bandwidth_seen: bool = False
+    ours: int = 0
+    """As of a device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What earlier loads of this model with this engine taught about one device (or `Host`)."""
+
+    full: float | None = None
+    """Real over computed compute buffer with the whole model on GPUs."""
+    partial: float | None = None
+    """The same with a part of it in RAM."""
+    overhead: int | None = None
+    """Bytes that the driver takes beside the engine's buffers; None: never seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Projector:
+    """The part of a model that sees: `mmproj` file."""
+
+    weights: int
+    compute: int
+    """Bytes of its encoder's worst graph, by formula."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,87 +103,15 @@ class PlanRequest:
     kv_floor: str = "q8_0"
     profile: Profile = "chat"
     embedding: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """One line of why. `n_bytes` is the exact figure behind the text, where there is one."""
-
-    code: str
-    text: str
-    n_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryPlan:
-    """Where the memory of one device goes. `free - reserve - model - kv - compute - overhead = spare`."""
-
-    name: str
-    total: int | None
-    free: int | None
-    reserve: int
-    model: int
-    kv: int
-    """KV cache and recurrent state."""
-    compute: int
-    overhead: int
-    """What the driver takes beside the engine's buffers."""
-    spare: int | None
-    """Negative: so much is missing. None: free memory is unknown."""
-
-    @property
-    def needed(self) -> int:
-        """Bytes that the engine and its driver take."""
-        return self.model + self.kv + self.compute + self.overhead
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How to start the engine, what that takes, and why."""
-
-    model: str
-    arch: str
-    engine_build: str
-    n_layer: int
-    gpu_layers: int
-    ctx: int
-    """Tokens per request (per slot)."""
-    parallel: int
-    kv_type: str
-    flash_attn: FlashAttention
-    n_ubatch: int
-    threads: int | None
-    devices: tuple[MemoryPlan, ...]
-    """The devices that the engine uses; empty when it runs on the CPU alone."""
-    host: MemoryPlan
-    fits: bool
-    measured: bool
-    """True: the engine itself gave the figures."""
-    reasons: tuple[Reason, ...]
-    flags: tuple[str, ...]
-    """llama-server arguments; the model file and the address are not in them."""
-    shared: tuple[str, ...] = ()
-    """Devices whose memory is the machine's RAM, so that it counts there, too."""
-
-    def to_json(self) -> dict[str, Any]:
-        """The document of `plan --json`."""
-        return {
-            "model": self.model,
-            "arch": self.arch,
-            "engine_build": self.engine_build,
-            "n_layer": self.n_layer,
-            "gpu_layers": self.gpu_layers,
-            "ctx": self.ctx,
-            "parallel": self.parallel,
-            "kv_type": self.kv_type,
-            "flash_attn": self.flash_attn,
-            "devices": [asdict(device) for device in self.devices],
-            "host": asdict(self.host),
-            "fits": self.fits,
-            "measured": self.measured,
-            "reasons": [asdict(reason) for reason in self.reasons],
-            "flags": list(self.flags),
-        }
+    n_ubatch: int | None = None
+    """Tokens that are worked on at once."""
+    cpu_moe: int | None = None
+    """So many of the first blocks keep their experts in RAM."""
+    split: Split = "layer"
+    decode_goal: float = 15.0
+    """Tokens per second that one request should get (`goals.decode`); `docs` keeps its context within it."""
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """Bytes that may be taken of a device (by name) or of `Host`: less than a load that ran out of memory."""
 
 
 @dataclass(frozen=True, slots=True)

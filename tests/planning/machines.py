@@ -68,7 +68,7 @@ def gpu(free: int | None, *, name: str = "CUDA0", backend: str = "cuda", **furth
 def plan(header: Header, *devices: DeviceMemory, host: HostMemory = HOST, **request: Any) -> Plan:
     """A plan with the request's fields as keywords."""
     build = request.pop("engine_build", BUILD)
-    corrections = request.pop("corrections", None)
+    learned = request.pop("learned", None)
     return make_plan(
         header,
         devices,
@@ -76,7 +76,7 @@ def plan(header: Header, *devices: DeviceMemory, host: HostMemory = HOST, **requ
         PlanRequest(**request),
         model="model",
         engine_build=build,
-        corrections=corrections,
+        learned=learned,
     )
 
 

@@ -1,0 +1,60 @@
+"""Where each block of a model lies, as the engine's loader decides it.
+
+Source: `llama_model_base::load_tensors` and `get_layer_buft_list` of llama.cpp (October 2026).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Device indices, in the order of the planned devices; None = RAM."""
+
+    blocks: tuple[int | None, ...]
+    """One entry per block, MTP blocks included."""
+    output: int | None
+    """The output head: the last layer, and the first one that goes to a GPU."""
+    cpu_moe: int = 0
+    """So many of the first blocks keep their routed experts in RAM, wherever the rest of them is."""
+    n_devices: int = 0
+
+    @property
+    def gpu_layers(self) -> int:
+        """As `-ngl` counts."""
+        return sum(place is not None for place in (*self.blocks, self.output))
+
+    @property
+    def on_host(self) -> tuple[int, ...]:
+        """Blocks in RAM."""
+        return tuple(il for il, place in enumerate(self.blocks) if place is None)
+
+    @property
+    def pipelined(self) -> bool:
+        """Several devices work at once, each with its own copies of the graph's inputs (`llama_context`)."""
+        return self.n_devices > 1 and self.output is not None and not self.on_host and not self.cpu_moe
+
+    def of(self, device: int) -> tuple[int, ...]:
+        """Blocks on one device."""
+        return tuple(il for il, place in enumerate(self.blocks) if place == device)
+
+
+def place(n_layer: int, gpu_layers: int, shares: Sequence[int], cpu_moe: int = 0) -> Placement:
+    """The loader's rule: the last `gpu_layers` of the blocks and the output head go to devices.
+
+    `shares` are the devices' proportions, `--tensor-split` (layer counts or free bytes); none = all in RAM.
+    """
+    acting = min(gpu_layers, n_layer + 1) if shares else 0
+    start = n_layer + 1 - acting
+    total = sum(shares) or 1
+    ends = [end / total for end in accumulate(shares)]
+    last = len(shares) - 1
+    places = tuple(
+        None if il < start else min(bisect_right(ends, (il - start) / acting), last)
+        for il in range(n_layer + 1)
+    )
+    return Placement(places[:-1], places[-1], cpu_moe, len(shares) if acting else 0)
