@@ -54,6 +54,10 @@ class Launch:
     plan: Plan
     embedding: bool = False
     """Serve `/v1/embeddings` too (mean pooling)."""
+    mmproj: Path | None = None
+    """The projector's file; used only when the plan has a place for it."""
+    draft: Path | None = None
+    """The draft model's file; used only when the plan has a place for it."""
 
 
 @dataclass(frozen=True, slots=True)
