@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from appliance.planning.values import Split
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:
@@ -22,6 +24,8 @@ class Placement:
     cpu_moe: int = 0
     """So many of the first blocks keep their routed experts in RAM, wherever the rest of them is."""
     n_devices: int = 0
+    """Devices that take part."""
+    split: Split = "layer"
 
     @property
     def gpu_layers(self) -> int:
@@ -36,25 +40,30 @@ class Placement:
     @property
     def pipelined(self) -> bool:
         """Several devices work at once, each with its own copies of the graph's inputs (`llama_context`)."""
-        return self.n_devices > 1 and self.output is not None and not self.on_host and not self.cpu_moe
+        whole = self.output is not None and not self.on_host and not self.cpu_moe
+        return whole and self.n_devices > 1 and self.split == "layer"
 
     def of(self, device: int) -> tuple[int, ...]:
         """Blocks on one device."""
         return tuple(il for il, place in enumerate(self.blocks) if place == device)
 
 
-def place(n_layer: int, gpu_layers: int, shares: Sequence[int], cpu_moe: int = 0) -> Placement:
+def place(
+    n_layer: int, gpu_layers: int, shares: Sequence[int], cpu_moe: int = 0, split: Split = "layer"
+) -> Placement:
     """The loader's rule: the last `gpu_layers` of the blocks and the output head go to devices.
 
-    `shares` are the devices' proportions, `--tensor-split` (layer counts or free bytes); none = all in RAM.
+    `shares` are the devices' proportions, `--tensor-split` (layer counts or free bytes); a device with 0
+    takes no part, and no shares mean that all is in RAM.
     """
-    acting = min(gpu_layers, n_layer + 1) if shares else 0
+    acting = min(gpu_layers, n_layer + 1) if any(shares) else 0
     start = n_layer + 1 - acting
     total = sum(shares) or 1
     ends = [end / total for end in accumulate(shares)]
-    last = len(shares) - 1
+    last = max((index for index, share in enumerate(shares) if share), default=0)
     places = tuple(
         None if il < start else min(bisect_right(ends, (il - start) / acting), last)
         for il in range(n_layer + 1)
     )
-    return Placement(places[:-1], places[-1], cpu_moe, len(shares) if acting else 0)
+    used = sum(share > 0 for share in shares) if acting else 0
+    return Placement(places[:-1], places[-1], cpu_moe, used, split)
