@@ -9,16 +9,77 @@ engine's own measurement replaces them.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from appliance.gguf import ModelShape
-from appliance.planning.cache import Load, window_cells
+from appliance.planning.cache import Load, f16_copy_bytes, kv_layer_bytes, quantised, window_cells
+from appliance.planning.placement import Placement
+from appliance.planning.values import DeviceMemory
+from appliance.planning.weights import Weights
 
 Era = Literal["new", "middle", "old"]
 """`new`: from about June 2026 (16-bit masks, few outputs); `middle` and `old` before."""
 
 _FIRST_NEW_BUILD = 9_496
 _FIRST_MIDDLE_BUILD = 7_342
+_PIPELINE_COPIES = 4
+_COPYING = frozenset({"cuda", "rocm"})  # backends that turn a quantised cache into f16 for attention
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Compute buffers in bytes."""
+
+    devices: tuple[int, ...]
+    """In the order of the planned devices."""
+    host: int
+    """In RAM: the part beside the devices, or all of it when none works."""
+    output: int
+    """The buffer of logits, also in RAM; the engine's table does not count it."""
+
+
+class ComputeModel:
+    """Compute buffers of one model for any settings and placement: the one door to the forms below."""
+
+    def __init__(self, shape: ModelShape, weights: Weights, era: Era = "new") -> None:
+        self.shape, self.weights, self.era = shape, weights, era
+        self._blocks = tuple(map(sum, weights.blocks))
+
+    def of(self, load: Load, placement: Placement, devices: Sequence[DeviceMemory]) -> Compute:
+        """Without devices, or without layers on any, all is in `host`."""
+        output = output_bytes(self.shape, load.slots)
+        if not devices or not placement.gpu_layers:
+            return Compute((0,) * len(devices), cpu_compute(self.shape, load, self.era), output)
+        found = tuple(self._device(index, load, placement, d) for index, d in enumerate(devices))
+        host = host_compute(self.shape, load, self.era)
+        if placement.pipelined:
+            host += (_PIPELINE_COPIES - 1) * 2 * load.n_ubatch * mask_cells(self.shape, load)
+        return Compute(found, host, output)
+
+    def _device(self, index: int, load: Load, placement: Placement, device: DeviceMemory) -> int:
+        copy = 0
+        if device.backend in _COPYING and quantised(load.kv_k):
+            copy = max(f16_copy_bytes(self.shape, load, il) for il in range(self.shape.n_layer))
+        on_host = placement.on_host
+        moe = max(
+            (
+                max(self.weights.experts[il], default=0)
+                for il in range(min(placement.cpu_moe, self.shape.n_layer))
+            ),
+            default=0,
+        )
+        if index > 0 or not (on_host or moe):  # the first device works for what lies in RAM
+            copies = _PIPELINE_COPIES if placement.pipelined else 1
+            return gpu_compute(self.shape, load, self.era, mask_copies=copies, kv_copy=copy)
+        return partial_compute(
+            self.shape,
+            load,
+            layer_weights=max(max((self._blocks[il] for il in on_host), default=0), 5 * moe // 2),
+            layer_kv=max((kv_layer_bytes(self.shape, load, il) for il in on_host), default=0),
+            kv_copy=copy,
+        )
 
 
 def era_of(engine_build: str) -> Era:

@@ -12,6 +12,8 @@ _INPUT = frozenset({"token_embd", "position_embd", "token_types", "per_layer_tok
 """Always on the CPU: `LLM_TENSOR_LAYER_INPUT` in llama-arch.cpp."""
 _EVERYWHERE = frozenset({"rope_freqs", "rope_factors_long", "rope_factors_short"})
 """Small, and copied once into each buffer that has blocks."""
+_EXPERTS = re.compile(r"\.ffn_(?:up|down|gate|gate_up)_(?:ch)?exps\.")
+"""Routed experts: what `--cpu-moe` keeps in RAM (`LLM_FFN_EXPS_REGEX` in common.h)."""
 _FIRST_BLOCK = frozenset({"token_embd_norm", "per_layer_model_proj", "per_layer_proj_norm"})
 """They count as part of the first block (`LLM_TENSOR_LAYER_REPEATING` without a number)."""
 
@@ -26,15 +28,21 @@ class Weights:
     output_copy: int
     """Size of the copy of the input embedding that serves as output matrix (tied models); 0 = none."""
     everywhere: int
+    experts: tuple[tuple[int, ...], ...] = ()
+    """The routed expert tensors of each block; `blocks` has them, too."""
 
     @property
     def total(self) -> int:
         """All weights of the file, each counted once."""
         return self.input + sum(map(sum, self.blocks)) + sum(self.output) + self.everywhere
 
-    def block_on(self, layer: int, limit: int | None) -> int:
-        """Bytes of a block that a device takes whose largest tensor is `limit`."""
-        return _within(self.blocks[layer], limit)
+    def block_on(self, layer: int, limit: int | None, experts: bool = True) -> int:
+        """Bytes of a block that a device takes whose largest tensor is `limit`.
+
+        Without `experts`, the routed ones stay in RAM.
+        """
+        there = _within(self.blocks[layer], limit)
+        return there if experts or not self.experts else there - _within(self.experts[layer], limit)
 
     def output_on(self, limit: int | None) -> int:
         """Bytes of the output head on a device; a tied model has a second copy of its embedding there."""
@@ -49,6 +57,7 @@ class Weights:
 def weights_of(header: Header, shape: ModelShape) -> Weights:
     """Group the tensor table."""
     blocks: list[list[int]] = [[] for _ in range(shape.n_layer)]
+    experts: list[list[int]] = [[] for _ in range(shape.n_layer)]
     output: list[int] = []
     total_input = everywhere = embedding = 0
     has_output = False
@@ -57,6 +66,8 @@ def weights_of(header: Header, shape: ModelShape) -> Weights:
         match = _BLOCK.match(tensor.name)
         if match and int(match[1]) < shape.n_layer:
             blocks[int(match[1])].append(tensor.n_bytes)
+            if _EXPERTS.search(tensor.name):
+                experts[int(match[1])].append(tensor.n_bytes)
         elif base in _INPUT:
             total_input += tensor.n_bytes
             embedding += tensor.n_bytes if tensor.name == "token_embd.weight" else 0
@@ -68,7 +79,14 @@ def weights_of(header: Header, shape: ModelShape) -> Weights:
             has_output = has_output or tensor.name == "output.weight"
             output.append(tensor.n_bytes)
     copy = 0 if has_output or shape.encoder else embedding
-    return Weights(total_input, tuple(map(tuple, blocks)), tuple(output), copy, everywhere)
+    return Weights(
+        total_input,
+        tuple(map(tuple, blocks)),
+        tuple(output),
+        copy,
+        everywhere,
+        tuple(map(tuple, experts)),
+    )
 
 
 def _within(sizes: tuple[int, ...], limit: int | None) -> int:
