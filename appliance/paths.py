@@ -58,6 +58,11 @@ class Paths:
         return self.state / "licenses.json"
 
     @property
+    def learned(self) -> Path:
+        """What loads taught."""
+        return self.state / "learned.json"
+
+    @property
     def models(self) -> Path:
         return self.data / "models"
 

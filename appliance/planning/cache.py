@@ -55,6 +55,11 @@ def known_kv_type(name: str) -> bool:
     return name in _PER_32
 
 
+def bytes_per_32(kv_type: str) -> int:
+    """Bytes of 32 cached elements: how much a type keeps of them. 0 for one that the engine lacks."""
+    return _PER_32.get(kv_type, 0)
+
+
 def quantised(kv_type: str) -> bool:
     """Whether the type stores blocks of 32 elements, which needs flash attention."""
     return kv_type not in ("f32", "f16", "bf16")

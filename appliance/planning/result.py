@@ -43,6 +43,9 @@ class MemoryPlan:
     how: How = "computed"
     """Of model, KV and compute: the engine's own figures, or the planner's formulas."""
     overhead_how: OverheadHow = "typical"
+    computed_compute: int | None = None
+    """The formula's own figure for `compute`, before anything measured or learned took its place: what a
+    load is compared with. None: not kept, and the load teaches nothing about it."""
 
     @property
     def needed(self) -> int:
