@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from appliance.hardware.types import Battery, Gpu, Machine
+from appliance.hardware.types import Battery, Gpu, Machine, Program
 
 if TYPE_CHECKING:
     from appliance.hardware.detection import detect, detect_safely
 
-__all__ = ["Battery", "Gpu", "Machine", "detect", "detect_safely"]
+__all__ = ["Battery", "Gpu", "Machine", "Program", "detect", "detect_safely"]
 
 
 def __getattr__(name: str) -> Any:

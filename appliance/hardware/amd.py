@@ -6,11 +6,12 @@ together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from appliance.hardware import holders
 from appliance.hardware.sysfs import AMD, INTEL, PciDisplay, Roots, displays, folders, read_int, read_text
-from appliance.hardware.types import Gpu
+from appliance.hardware.types import Gpu, Program
 from appliance.text import clean_line
 
 
@@ -35,6 +36,24 @@ def detect(roots: Roots) -> tuple[Gpu, ...]:
     amd = [_amd_gpu(card, i, roots) for i, card in enumerate(c for c in cards if c.vendor == AMD)]
     intel = [_intel_gpu(card, i) for i, card in enumerate(c for c in cards if c.vendor == INTEL)]
     return (*amd, *intel)
+
+
+def with_holders(gpus: tuple[Gpu, ...], roots: Roots) -> tuple[Gpu, ...]:
+    """The same GPUs with the programs that hold their memory: a look at every process of this user."""
+    if all(gpu.asleep for gpu in gpus):
+        return gpus
+    clients = holders.by_pci(roots)
+    return tuple(replace(gpu, holders=_holders(gpu, clients.get(gpu.pci or ""))) for gpu in gpus)
+
+
+def _holders(gpu: Gpu, clients: holders.Clients | None) -> tuple[Program, ...]:
+    if clients is None:
+        return ()
+    held: dict[int, int | None] = dict(clients.local)
+    if gpu.integrated:
+        for pid, n_bytes in clients.shared.items():
+            held[pid] = (held.get(pid) or 0) + n_bytes
+    return holders.programs(held)
 
 
 def read_amd(device: Path) -> AmdReading:

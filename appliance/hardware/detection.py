@@ -61,7 +61,7 @@ async def detect_safely(
 
 
 def _machine(gpus: tuple[Gpu, ...], notes: tuple[str, ...], roots: Roots) -> Machine:
-    everything = (*gpus, *amd.detect(roots), *apple.detect())
+    everything = (*gpus, *amd.with_holders(amd.detect(roots), roots), *apple.detect())
     limits = cgroup.read(roots)
     memory, cores = host.ram(limits), host.cores(limits)
     return Machine(

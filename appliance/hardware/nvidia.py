@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from appliance.hardware import nvml
+from appliance.hardware import holders, nvml
 from appliance.hardware.nvml import NvmlDown, query
 from appliance.hardware.sysfs import (
     NVIDIA,
@@ -119,6 +119,7 @@ def _from_nvml() -> Found:
     for index, handle in handles():
         try:
             gpu = identify(index, handle)
+            gpu = replace(gpu, holders=holders.of_nvidia(handle, gpu.total))
         except NvmlDown as error:
             notes.append(f"GPU {index}: {error.trouble}")
             gpus.append(Gpu(id=f"nvidia-{index}", index=index, name="NVIDIA GPU", backend="cuda"))

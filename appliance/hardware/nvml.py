@@ -122,6 +122,9 @@ def query(name: str, *args: object) -> Any:
         return function(*args)
     except pynvml.NVMLError as error:
         return _refused(key, int(error.value), args)
+    except pynvml.NVMLLibraryMismatchError:
+        _absent.add(key)  # an old driver has no such version of the function
+        return None
     except (ctypes.ArgumentError, ValueError, OverflowError) as error:
         log.debug("NVML %s gave a value that can't be read: %s", name, error)
         return None

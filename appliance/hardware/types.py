@@ -11,6 +11,17 @@ Backend = Literal["cuda", "rocm", "metal", "vulkan"]
 
 
 @dataclass(frozen=True, slots=True)
+class Program:
+    """A running program that holds memory of a GPU."""
+
+    pid: int
+    name: str
+    """`firefox`; `process 1234` where it can't be read."""
+    n_bytes: int | None
+    """None where the driver does not tell (Windows, WSL)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Gpu:
     """One physical GPU. Virtual display adapters are not GPUs."""
 
@@ -30,6 +41,13 @@ class Gpu:
     """`0000:01:00.0`, lower case."""
     asleep: bool = False
     """The kernel has powered it down, and it was left so: memory and sensors are unknown."""
+    holders: tuple[Program, ...] = ()
+    """Programs that hold its memory, the largest first, as far as the driver shows them to this user."""
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Gpu:
+        """Read what `asdict` gave. Raises KeyError or TypeError for another shape."""
+        return cls(**{**document, "holders": tuple(Program(**held) for held in document["holders"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +84,6 @@ class Machine:
         values = {key: value for key, value in document.items() if key in known}
         battery = values.get("battery")
         values["battery"] = Battery(**battery) if battery is not None else None
-        values["gpus"] = tuple(Gpu(**gpu) for gpu in document["gpus"])
+        values["gpus"] = tuple(Gpu.from_json(gpu) for gpu in document["gpus"])
         values["notes"] = tuple(str(note) for note in document["notes"])
         return cls(**values)

@@ -10,6 +10,8 @@ import pytest
 from tests import nvml_stub
 from tests.nvml_stub.machine import FakeMachine
 
+_NOBODY = 1 << 30
+"""Above every pid that Linux gives."""
 _DETECT = "from appliance.hardware import detect\nresult = detect().to_json()"
 _QUERY = """
 from appliance.hardware import nvml
@@ -25,7 +27,7 @@ def ask(call, *more):
 
 
 def test_a_laptop_gpu_is_found_with_its_memory(laptop: FakeMachine) -> None:
-    laptop.set(total_mib=8192, used_mib=1024, reserved_mib=300)
+    laptop.set(total_mib=8192, used_mib=1024, reserved_mib=300, pid=_NOBODY)
     machine = laptop.json(_DETECT)
     assert machine["gpus"] == [
         {
@@ -40,6 +42,7 @@ def test_a_laptop_gpu_is_found_with_its_memory(laptop: FakeMachine) -> None:
             "integrated": False,
             "pci": "0000:01:00.0",
             "asleep": False,
+            "holders": [{"pid": _NOBODY, "name": f"process {_NOBODY}", "n_bytes": 512 << 20}],
         }
     ]
     assert machine["notes"] == [] or all("container" in note for note in machine["notes"])

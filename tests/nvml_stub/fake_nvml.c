@@ -55,8 +55,12 @@ R nvmlDeviceGetUtilizationRates(D d, Ut *u) { E; u->gpu = (U)get("util", 50); u-
 R nvmlDeviceGetClockInfo(D d, U t, U *c) { E; *c = (U)get(t == 2 ? "mclk" : "gclk", 1500); return 0; }
 R nvmlDeviceGetMaxClockInfo(D d, U t, U *c) { E; *c = 2100; return 0; }
 typedef struct { U pid; L used; U gi, ci; } Pr;
-R nvmlDeviceGetComputeRunningProcesses_v3(D d, U *n, Pr *p) { E; U want = (U)get("procs", 1); if (*n < want) { *n = want; return want ? 7 : 0; } *n = want;
-  for (U i = 0; i < want; i++) { p[i].pid = (U)get("pid", 4242); p[i].used = get("proc_na", 0) ? ~0ull : mib("proc_mib", 512); p[i].gi = p[i].ci = ~0u; } return 0; }
+static L nth(const char *k, U i, L d) { char one[32]; snprintf(one, sizeof one, "%s.%u", k, i); return get(one, get(k, d)); }
+static R procs(const char *c, const char *id, const char *mem, L many, U *n, Pr *p) { U want = (U)get(c, many); if (*n < want) { *n = want; return want ? 7 : 0; } *n = want;
+  for (U i = 0; i < want; i++) { p[i].pid = (U)nth(id, i, 4242); p[i].used = get("proc_na", 0) ? ~0ull : nth(mem, i, 512) << 20; p[i].gi = p[i].ci = ~0u; } return 0; }
+R nvmlDeviceGetComputeRunningProcesses_v3(D d, U *n, Pr *p) { E; return procs("procs", "pid", "proc_mib", 1, n, p); }
+R nvmlDeviceGetGraphicsRunningProcesses_v3(D d, U *n, Pr *p) { E; return procs("gprocs", "gpid", "gproc_mib", 0, n, p); }
+R nvmlDeviceGetComputeRunningProcesses_v2(D d, U *n, Pr *p) { E; return procs("procs", "pid", "proc_mib", 1, n, p); }
 typedef struct { U id, scope; long long ts, lat; U type; R ret; union { double d; U u; L ull; long long sll; int s; } val; } FV;
 R nvmlDeviceGetFieldValues(D d, int n, FV *f) { E; for (int i = 0; i < n; i++) { char k[24]; snprintf(k, sizeof k, "field.%u", f[i].id); L x = get(k, 0x8000000000000000ull);
     f[i].ret = x == 0x8000000000000000ull ? 3 : 0; f[i].type = f[i].id == 269 || f[i].id == 270 ? 3 : 1; if (f[i].ret) continue; if (f[i].type == 3) f[i].val.ull = x; else f[i].val.u = (U)x; } return 0; }
