@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from appliance.errors import GgufError
-from appliance.gguf.header import Header
+from appliance.gguf.header import Header, TensorInfo
 from appliance.text import clean_line
 
 _NAME = re.compile(r"(?P<stem>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf")
@@ -59,6 +59,39 @@ def check_set(headers: Sequence[Header], names: Sequence[str]) -> None:
         if shard is not None:
             _check_part(header, shard, name)
     _check_tensors(headers, names[0])
+
+
+def merged(headers: Sequence[Header], names: Sequence[str]) -> Header:
+    """One header for a whole model, given those of its files in any order: all tensors, metadata of part 1.
+
+    Offsets and size are those of the files laid one behind the other. Raises GgufError as `check_set` does.
+    """
+    check_set(headers, names)
+    if len(headers) == 1:
+        return headers[0]
+    parts = [header for _, header in sorted(zip(map(_number, names), headers, strict=True), key=_first)]
+    start, tensors = 0, list[TensorInfo]()
+    for part in parts:
+        shift = start + part.data_offset - parts[0].data_offset
+        tensors += [replace(tensor, offset=tensor.offset + shift) for tensor in part.tensors]
+        start += _size_of(part)
+    whole = None if any(part.file_size is None for part in parts) else start
+    return replace(parts[0], tensors=tuple(tensors), file_size=whole)
+
+
+def _number(name: str) -> int:
+    shard = shards_of(name)
+    return 0 if shard is None else shard.number
+
+
+def _first(pair: tuple[int, Header]) -> int:
+    return pair[0]
+
+
+def _size_of(header: Header) -> int:
+    if header.file_size is not None:
+        return header.file_size
+    return header.data_offset + max((t.offset + t.n_bytes for t in header.tensors), default=0)
 
 
 def _check_names(named: Sequence[ShardName | None], names: Sequence[str]) -> None:

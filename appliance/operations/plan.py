@@ -10,7 +10,7 @@ from typing import Any
 
 from appliance.engines import Build, measure
 from appliance.errors import DoesNotFit
-from appliance.gguf import Header, read_header
+from appliance.gguf import Header, StubPart, read_header
 from appliance.operations.models import Library, file_or_name
 from appliance.operations.survey import Survey, survey
 from appliance.paths import Paths
@@ -105,9 +105,10 @@ async def _search(
     ask_engine: bool,
 ) -> Plan:
     wanted, notes = _for_build(build, request)
+    parts = (StubPart(file.name, file, header.file_size or 0, header.data_offset),)
     plan = make_plan(header, devices, host, wanted, model=model, engine_build=build.build)
     for step in range(MAX_STEPS if ask_engine and plan.fits else 0):
-        rows = await measure(build, file, plan, paths=paths, embedding=request.embedding)
+        rows = await measure(build, parts, plan, paths=paths, embedding=request.embedding)
         if rows is None:
             break
         measured = apply_measurement(plan, rows)

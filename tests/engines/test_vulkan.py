@@ -12,6 +12,7 @@ from appliance.paths import Paths
 from appliance.units import MIB
 from tests.engines.binaries import llama_server
 from tests.engines.launches import launch, plan
+from tests.gguf.stubs import stub_parts
 
 pytestmark = pytest.mark.vulkan
 
@@ -25,7 +26,7 @@ async def test_twelve_layers_are_offloaded_read_back_and_measured(smollm2_path: 
     builds = await discover(settings.Engine(llama_server=str(llama_server())))
     server = choose(builds, "llama-server").build
     wanted = plan(gpu_layers=12, ctx=1024)
-    rows = await measure(server, smollm2_path, wanted, paths=paths)
+    rows = await measure(server, stub_parts(smollm2_path), wanted, paths=paths)
     assert rows is not None
     engine = Engine(server, launch(smollm2_path, wanted=wanted), paths=paths)
     await engine.start()

@@ -48,7 +48,7 @@ async def test_when_the_engine_measures_more_than_there_is_layers_go_until_it_fi
     asked: list[int] = []
 
     async def measure(
-        build: Build, file: Path, plan: Plan, *, paths: Paths, embedding: bool
+        build: Build, parts: object, plan: Plan, *, paths: Paths, embedding: bool
     ) -> Mapping[str, MeasuredRow]:
         asked.append(plan.gpu_layers)
         # this engine needs 40 MiB a layer: far more than the formulas say
@@ -74,7 +74,7 @@ async def test_an_explicit_number_of_layers_is_never_changed(
     monkeypatch: pytest.MonkeyPatch, smollm2_path: Path, paths: Paths
 ) -> None:
     async def measure(
-        build: Build, file: Path, plan: Plan, *, paths: Paths, embedding: bool
+        build: Build, parts: object, plan: Plan, *, paths: Paths, embedding: bool
     ) -> Mapping[str, MeasuredRow]:
         return {"CUDA0": MeasuredRow(7 * GIB, 0, 0), "Host": MeasuredRow(100 * MIB, 0, 10 * MIB)}
 
@@ -92,7 +92,7 @@ async def test_an_explicit_number_of_layers_is_never_changed(
 async def test_an_engine_that_cannot_be_asked_leaves_a_computed_plan_that_says_so(
     monkeypatch: pytest.MonkeyPatch, smollm2_path: Path, paths: Paths
 ) -> None:
-    async def measure(build: Build, file: Path, plan: Plan, *, paths: Paths, embedding: bool) -> None:
+    async def measure(build: Build, parts: object, plan: Plan, *, paths: Paths, embedding: bool) -> None:
         return None
 
     monkeypatch.setattr(planning, "measure", measure)
