@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
 
 from appliance.gguf import Header, ModelShape, shape_of
-from appliance.planning.cache import Load, f16_copy_bytes, kv_layer_bytes, pad, quantised, state_layer_bytes
-from appliance.planning.compute import (
-    cpu_compute,
-    era_of,
-    gpu_compute,
-    host_compute,
-    mask_cells,
-    output_bytes,
-    partial_compute,
-)
-from appliance.planning.values import DeviceMemory, HostMemory, Learned, PlanRequest
+from appliance.planning.cache import Load, kv_layer_bytes, state_layer_bytes
+from appliance.planning.candidate import Bytes, Candidate, Draft, Estimate
+from appliance.planning.compute import ComputeModel, era_of
+from appliance.planning.placement import Placement, place
+from appliance.planning.reads import Read, ReadModel
+from appliance.planning.speed import tokens_per_second
+from appliance.planning.values import HOST, DeviceMemory, HostMemory, Learned, PlanRequest, Projector
 from appliance.planning.weights import Weights, weights_of
 from appliance.units import MIB
 
@@ -27,40 +20,7 @@ ENGINE_PROCESS = 128 * MIB
 """RAM of the engine's process beside its buffers (libraries, tokenizer, HTTP); a typical figure."""
 _DRIVER = {"cuda": 350 * MIB, "rocm": 450 * MIB, "vulkan": 250 * MIB, "metal": 100 * MIB}
 _DRIVER_DEFAULT = 250 * MIB
-_PIPELINE_COPIES = 4
-_COPYING = frozenset({"cuda", "rocm"})  # backends that turn a quantised cache into f16 for attention
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """One way to start the engine."""
-
-    gpu_layers: int
-    ctx: int
-    parallel: int
-    kv_type: str
-
-
-@dataclass(frozen=True, slots=True)
-class Bytes:
-    """What one place has to hold."""
-
-    model: int = 0
-    kv: int = 0
-    compute: int = 0
-    overhead: int = 0
-
-    @property
-    def total(self) -> int:
-        return self.model + self.kv + self.compute + self.overhead
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A candidate in bytes; `devices` in the order of `Machine.devices`."""
-
-    devices: tuple[Bytes, ...]
-    host: Bytes
+_NOTHING = Learned()
 
 
 def is_shared(device: DeviceMemory) -> bool:
@@ -68,8 +28,10 @@ def is_shared(device: DeviceMemory) -> bool:
     return device.software or device.integrated is True or device.backend == "metal"
 
 
-def driver_overhead(device: DeviceMemory) -> int:
-    """What the driver takes for a process, outside every buffer the engine reports; typical figures."""
+def driver_overhead(device: DeviceMemory, learned: Learned = _NOTHING) -> int:
+    """What the driver takes for a process, outside every buffer the engine reports: as seen, else typical."""
+    if learned.overhead is not None:
+        return learned.overhead
     return 0 if device.software else _DRIVER.get(device.backend, _DRIVER_DEFAULT)
 
 
@@ -84,6 +46,8 @@ class Estimator:
         request: PlanRequest,
         *,
         engine_build: str | None,
+        mmproj: Projector | None = None,
+        draft: Draft | None = None,
         learned: Mapping[str, Learned],
     ) -> None:
         self.shape: ModelShape = shape_of(header)
@@ -91,29 +55,33 @@ class Estimator:
         self.devices = tuple(devices)
         self.host = host
         self.request = request
+        self.mmproj = mmproj
+        self.draft = draft
         self.in_process_server = (engine_build or "").startswith("llama-cpp-python")
         """It keeps the logits of whole batches and full-size windows, and serves one request at a time."""
-        self._era = era_of(engine_build or "")
+        self._compute = ComputeModel(self.shape, self.weights, era_of(engine_build or ""))
+        self._reads = ReadModel(self.shape, self.weights)
         self._learned = learned
-        self._caches: dict[tuple[int, int, str], tuple[int, ...]] = {}
-        self._blocks = tuple(sum(sizes) for sizes in self.weights.blocks)
-        self._blocks_on = tuple(
-            tuple(self.weights.block_on(il, d.max_tensor) for il in range(self.shape.n_layer))
-            for d in self.devices
-        )
+        self._caches: dict[Load, tuple[int, ...]] = {}
+        self._on: dict[tuple[int | None, bool], tuple[int, ...]] = {}
 
     @property
     def all_layers(self) -> int:
         """`-ngl` for everything, output head included."""
         return self.shape.n_layer + 1
 
-    def n_ubatch(self, ctx: int) -> int:
-        """Tokens worked on at once. An encoder must take its whole input in one piece."""
-        return max(N_UBATCH, pad(ctx)) if self.shape.encoder else N_UBATCH
+    @property
+    def moe_blocks(self) -> tuple[int, ...]:
+        """Blocks that have routed experts."""
+        return tuple(il for il, sizes in enumerate(self.weights.experts) if sizes)
+
+    def learned(self, name: str) -> Learned:
+        """What earlier loads taught about a device."""
+        return self._learned.get(name, _NOTHING)
 
     def load(self, candidate: Candidate) -> Load:
         """The candidate as the engine sees it."""
-        ubatch = self.n_ubatch(candidate.ctx)
+        ubatch = candidate.n_ubatch
         whole = self.request.embedding or self.shape.encoder or self.in_process_server
         return Load(
             ctx=candidate.ctx,
@@ -125,100 +93,127 @@ class Estimator:
             swa_full=self.in_process_server,
         )
 
+    def used(self, candidate: Candidate) -> tuple[int, ...]:
+        """Indices of the devices that take part."""
+        if not candidate.gpu_layers:
+            return ()
+        return tuple(index for index, share in enumerate(candidate.shares) if share)
+
+    def placement(self, candidate: Candidate) -> Placement:
+        """Where its blocks lie; the places count the devices that take part."""
+        shares = [share for share in candidate.shares if share]
+        return place(self.shape.n_layer, candidate.gpu_layers, shares, candidate.cpu_moe, self.request.split)
+
     def estimate(self, candidate: Candidate) -> Estimate:
         """Bytes everywhere."""
-        load = self.load(candidate)
-        place = self._places(candidate.gpu_layers)
-        caches = self._cache(candidate, load)
-        on_host = [il for il in range(self.shape.n_layer) if place[il] is None]
-        devices = tuple(
-            self._device(index, place, caches, load, on_host) for index in range(len(self.devices))
-        )
-        if candidate.gpu_layers == 0:
-            devices = tuple(Bytes() for _ in self.devices)
-        return Estimate(devices, self._host(place, caches, load, on_host, devices))
+        load, placement, used = self.load(candidate), self.placement(candidate), self.used(candidate)
+        working = [self.devices[index] for index in used]
+        shares = tuple(candidate.shares[index] for index in used)
+        compute = self._compute.of(load, placement, working)
+        devices = [Bytes() for _ in self.devices]
+        for place_, index in enumerate(used):
+            devices[index] = self._device(place_, index, placement, shares, load, compute.devices[place_])
+        host = self._host(placement, working, load, compute.host) + Bytes(compute=compute.output)
+        extra = self._projector(candidate)
+        if candidate.mmproj == "gpu" and used:
+            devices[used[0]] += extra
+        else:
+            host += extra
+        if self.draft is not None and candidate.draft is not None:
+            on_gpu, in_ram = self.draft.cost(load, on_gpu=candidate.draft == "gpu" and bool(used))
+            host += in_ram
+            if used:
+                devices[used[0]] += on_gpu
+        shared = sum(b.total for d, b in zip(self.devices, devices, strict=True) if is_shared(d))
+        return Estimate(tuple(devices), host + Bytes(overhead=ENGINE_PROCESS + shared))
 
-    def _places(self, gpu_layers: int) -> tuple[int | None, ...]:
-        """Device index of each block and, last, of the output head; None = RAM (`get_layer_buft_list`)."""
-        n = self.shape.n_layer
-        acting = min(gpu_layers, n + 1) if self.devices else 0
-        start = n + 1 - acting
-        free = [max(d.free if d.free is not None else d.total or 1, 0) for d in self.devices]
-        total = sum(free) or 1
-        ends = [end / total for end in accumulate(free)]
-        last = len(self.devices) - 1
-        return tuple(
-            None if il < start else min(bisect_right(ends, (il - start) / acting), last)
-            for il in range(n + 1)
-        )
+    def reads(self, candidate: Candidate, filled: int) -> tuple[Read, ...]:
+        """What one token of one request reads, with so many tokens in its context."""
+        working = [self.devices[index] for index in self.used(candidate)]
+        placement = self.placement(candidate)
+        return self._reads.of(self.load(candidate), placement, working, self.host, filled)
 
-    def _cache(self, candidate: Candidate, load: Load) -> tuple[int, ...]:
-        key = candidate.ctx, candidate.parallel, candidate.kv_type
-        if key not in self._caches:
-            self._caches[key] = tuple(
+    def speed(self, candidate: Candidate, filled: int) -> float | None:
+        """Tokens per second of one request; None where a bandwidth is unknown, and for encoders."""
+        return None if self.shape.encoder else tokens_per_second(self.reads(candidate, filled))
+
+    def caches(self, load: Load) -> tuple[int, ...]:
+        """KV cache and recurrent state of each block."""
+        if load not in self._caches:
+            self._caches[load] = tuple(
                 kv_layer_bytes(self.shape, load, il) + state_layer_bytes(self.shape, load, il)
                 for il in range(self.shape.n_layer)
             )
-        return self._caches[key]
+        return self._caches[load]
+
+    def blocks_on(self, limit: int | None, experts: bool = True) -> tuple[int, ...]:
+        """Bytes of each block that a device takes whose largest tensor is `limit`."""
+        key = limit, experts
+        if key not in self._on:
+            self._on[key] = tuple(
+                self.weights.block_on(il, limit, experts) for il in range(self.shape.n_layer)
+            )
+        return self._on[key]
+
+    def _projector(self, candidate: Candidate) -> Bytes:
+        if self.mmproj is None or candidate.mmproj is None:
+            return Bytes()
+        return Bytes(model=self.mmproj.weights, compute=self.mmproj.compute)
 
     def _device(
         self,
+        place_: int,
         index: int,
-        place: tuple[int | None, ...],
-        caches: tuple[int, ...],
+        placement: Placement,
+        shares: tuple[int, ...],
         load: Load,
-        on_host: list[int],
+        compute: int,
     ) -> Bytes:
-        device = self.devices[index]
-        mine = [il for il in range(self.shape.n_layer) if place[il] == index]
-        model = sum(self._blocks_on[index][il] for il in mine)
+        device, learned = self.devices[index], self.learned(self.devices[index].name)
+        mine, caches = placement.of(place_), self.caches(load)
+        limit = device.max_tensor
+        every, without = self.blocks_on(limit), self.blocks_on(limit, experts=False)
+        model = sum((without if il < placement.cpu_moe else every)[il] for il in mine)
         model += self.weights.everywhere if mine else 0
-        if place[-1] == index:
-            model += self.weights.output_on(device.max_tensor)
-        compute = self._gpu_compute(index, caches, load, on_host)
-        return Bytes(model, sum(caches[il] for il in mine), max(compute, 0), driver_overhead(device))
+        model += self.weights.output_on(limit) if placement.output == place_ else 0
+        kv = sum(caches[il] for il in mine)
+        if placement.split != "layer" and len(shares) > 1:
+            model, kv = self._divided(placement, shares, place_, kv, load)
+        whole = not placement.on_host and not placement.cpu_moe
+        factor = learned.full if whole else learned.partial
+        compute = compute if factor is None else round(compute * factor)
+        return Bytes(model, kv, compute, driver_overhead(device, learned))
 
-    def _gpu_compute(self, index: int, caches: tuple[int, ...], load: Load, on_host: list[int]) -> int:
-        kv_copy = self._kv_copy(index, load)
-        if not on_host or index > 0:  # the first device works for the blocks that lie in RAM
-            pipelined = not on_host and len(self.devices) > 1
-            copies = _PIPELINE_COPIES if pipelined else 1
-            return gpu_compute(self.shape, load, self._era, mask_copies=copies, kv_copy=kv_copy)
-        return partial_compute(
-            self.shape,
-            load,
-            layer_weights=max(self._blocks[il] for il in on_host),
-            layer_kv=max(caches[il] for il in on_host),
-            kv_copy=kv_copy,
-        )
+    def _divided(
+        self, placement: Placement, shares: tuple[int, ...], place_: int, kv: int, load: Load
+    ) -> tuple[int, int]:
+        """Weights and cache of one of several devices that divide every matrix (`row`, `tensor`).
 
-    def _kv_copy(self, index: int, load: Load) -> int:
-        if self.devices[index].backend not in _COPYING or not quantised(load.kv_k):
-            return 0
-        return max((f16_copy_bytes(self.shape, load, il) for il in range(self.shape.n_layer)), default=0)
+        Blocks' caches stay whole with `row`; with `tensor` they are divided, too. Rounded up by a sixteenth,
+        since a matrix is cut at whole blocks of rows.
+        """
+        on_gpu = [il for il, place_of in enumerate(placement.blocks) if place_of is not None]
+        every, without = self.blocks_on(None), self.blocks_on(None, experts=False)
+        model = sum((without if il < placement.cpu_moe else every)[il] for il in on_gpu)
+        model += self.weights.output_on(None) if placement.output is not None else 0
+        part = shares[place_] / sum(shares) * 17 / 16
+        if placement.split == "tensor":
+            kv = round(sum(self.caches(load)[il] for il in on_gpu) * part)
+        return round(model * part) + self.weights.everywhere, kv
 
-    def _host(
-        self,
-        place: tuple[int | None, ...],
-        caches: tuple[int, ...],
-        load: Load,
-        on_host: list[int],
-        devices: tuple[Bytes, ...],
-    ) -> Bytes:
-        weights = self.weights
-        model = weights.input + sum(self._blocks[il] for il in on_host)
+    def _host(self, placement: Placement, working: Sequence[DeviceMemory], load: Load, compute: int) -> Bytes:
+        weights, on_host = self.weights, placement.on_host
+        every, caches = self.blocks_on(None), self.caches(load)
+        model = weights.input + sum(every[il] for il in on_host)
         model += weights.everywhere if on_host else 0
-        for il, index in enumerate(place[:-1]):
-            if index is not None:
-                model += self._blocks[il] - self._blocks_on[index][il]
-        last = place[-1]
-        model += sum(weights.output) if last is None else weights.output_off(self.devices[last].max_tensor)
-        if last is None:
-            compute = cpu_compute(self.shape, load, self._era)
+        for il, place_ in enumerate(placement.blocks):
+            if place_ is not None:
+                there = self.blocks_on(working[place_].max_tensor, experts=il >= placement.cpu_moe)
+                model += every[il] - there[il]
+        if placement.output is None:
+            model += sum(weights.output)
         else:
-            compute = host_compute(self.shape, load, self._era)
-            if len(self.devices) > 1 and not on_host:
-                compute += (_PIPELINE_COPIES - 1) * 2 * load.n_ubatch * mask_cells(self.shape, load)
-        compute += output_bytes(self.shape, load.slots)
-        shared = sum(b.total for d, b in zip(self.devices, devices, strict=True) if is_shared(d))
-        return Bytes(model, sum(caches[il] for il in on_host), max(compute, 0), ENGINE_PROCESS + shared)
+            model += weights.output_off(working[placement.output].max_tensor)
+        factor = self.learned(HOST).partial if working else self.learned(HOST).full
+        compute = compute if factor is None else round(compute * factor)
+        return Bytes(model, sum(caches[il] for il in on_host), compute)

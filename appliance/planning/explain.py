@@ -1,29 +1,32 @@
-"""The lines of why. Figures are whole MiB, and those of one device add up as printed."""
+"""Why a plan is as it is: the model, the devices, what was chosen, and what had to give."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from appliance.planning.accounts import RAM, mib_text
 from appliance.planning.cache import quantised
-from appliance.planning.estimate import Candidate, Estimator, is_shared
-from appliance.planning.result import MemoryPlan, Reason
-from appliance.planning.search import MIN_CTX, Choice, clamp_layers, smallest_change
+from appliance.planning.candidate import Candidate
+from appliance.planning.estimate import Estimator, is_shared
+from appliance.planning.profiles import CHAT_CTX
+from appliance.planning.result import Reason, Speed
+from appliance.planning.search import Choice, clamp_layers
+from appliance.planning.splits import counts, host_room, room_of
 from appliance.planning.values import DeviceMemory
-from appliance.units import MIB, size
-
-MEMORY_CODES = frozenset(
-    {"free", "reserve", "weights", "kv", "compute", "overhead", "spare", "short", "fits"}
-)
-"""Codes of the lines that a measurement replaces."""
-HOST = "RAM"
+from appliance.units import size
 
 
 def model_lines(estimator: Estimator) -> list[Reason]:
     """What the header says."""
     shape, total = estimator.shape, estimator.weights.total
     trained = f"trained for {shape.n_ctx_train} tokens" if shape.n_ctx_train else "trained context unknown"
+    experts = f", {shape.n_expert_used} of {shape.n_expert} experts per token" if shape.n_expert else ""
     lines = [
-        Reason("model", f"{shape.arch}: {shape.n_layer} layers, weights {size(total)}, {trained}", total)
+        Reason(
+            "model",
+            f"{shape.arch}: {shape.n_layer} layers{experts}, weights {size(total)}, {trained}",
+            total,
+        )
     ]
     if not shape.known:
         lines.append(
@@ -35,18 +38,23 @@ def model_lines(estimator: Estimator) -> list[Reason]:
     return lines
 
 
-def device_lines(estimator: Estimator, listed: Sequence[DeviceMemory]) -> list[Reason]:
+def device_lines(estimator: Estimator, listed: Sequence[DeviceMemory], taken: Candidate) -> list[Reason]:
     """Why devices are used or left out."""
-    used = {d.name for d in estimator.devices}
+    used = {estimator.devices[index].name for index in estimator.used(taken)}
+    candidates = {device.name for device in estimator.devices}
     lines: list[Reason] = []
     if not listed:
         lines.append(Reason("no_gpu", "the engine sees no GPU: everything runs on the CPU"))
     for device in listed:
-        if device.name in used:
+        if device.name in used or (device.name in candidates and not taken.gpu_layers):
             lines.extend(_used_lines(device))
         else:
             lines.append(
-                Reason("device_unused", f"{device.name} ({device.description}) is not used: {_why(device)}")
+                Reason(
+                    "device_unused",
+                    f"{device.name} ({device.description}) is not used: "
+                    f"{_why(device, device.name in candidates)}",
+                )
             )
     return lines
 
@@ -54,23 +62,20 @@ def device_lines(estimator: Estimator, listed: Sequence[DeviceMemory]) -> list[R
 def _used_lines(device: DeviceMemory) -> list[Reason]:
     lines = []
     if device.free is None:
-        lines.append(
-            Reason(
-                "free_unknown", f"free memory on {device.name} is unknown: the asked layers are taken to fit"
-            )
-        )
+        text = f"free memory on {device.name} is unknown: the asked layers are taken to fit"
+        lines.append(Reason("free_unknown", text))
     if is_shared(device):
-        lines.append(
-            Reason("shared", f"{device.name} shares the machine's RAM, so what it takes counts there, too")
-        )
+        text = f"{device.name} shares the machine's RAM, so what it takes counts there, too"
+        lines.append(Reason("shared", text))
     if device.software:
-        lines.append(
-            Reason("software", f"{device.name} is made of the CPU: slow, used since layers were asked for")
-        )
+        text = f"{device.name} is made of the CPU: slow, used since layers were asked for"
+        lines.append(Reason("software", text))
     return lines
 
 
-def _why(device: DeviceMemory) -> str:
+def _why(device: DeviceMemory, could_be: bool) -> str:
+    if could_be:
+        return "the model is faster on fewer cards, and fits there"
     if device.software:
         return "it is made of the CPU, which is faster on its own"
     if device.free is None:
@@ -84,62 +89,87 @@ def choice_lines(estimator: Estimator, choice: Choice) -> list[Reason]:
     """What was chosen or asked, and what had to give."""
     request, taken = estimator.request, choice.candidate
     asked = "asked" if request.ctx and request.parallel else f"{request.profile} profile"
-    lines = [
-        Reason(
-            "context",
-            f"{taken.parallel} x {taken.ctx} tokens (slots x context), KV cache {taken.kv_type} ({asked})",
-        )
-    ]
+    text = f"{taken.parallel} x {taken.ctx} tokens (slots x context), KV cache {taken.kv_type} ({asked})"
+    lines = [Reason("context", text)]
     if request.ctx and request.ctx != taken.ctx:
-        lines.append(
-            Reason(
-                "padded", f"the asked {request.ctx} tokens are rounded up to {taken.ctx}, as the engine does"
-            )
-        )
+        text = f"the asked {request.ctx} tokens are rounded up to {taken.ctx}, as the engine does"
+        lines.append(Reason("padded", text))
     trained = estimator.shape.n_ctx_train
     if trained and request.ctx and request.ctx > trained:
-        lines.append(
-            Reason(
-                "beyond_trained", f"{request.ctx} tokens were asked for; the model was trained for {trained}"
-            )
-        )
+        text = f"{request.ctx} tokens were asked for; the model was trained for {trained}"
+        lines.append(Reason("beyond_trained", text))
     if estimator.in_process_server:
         lines.append(Reason("single_request", "this engine works on one request at a time"))
-    lines.append(_layer_line(estimator, taken))
-    return [*lines, *_given_up(estimator, choice)]
+    lines += _layer_lines(estimator, taken)
+    return [*lines, *_extras(estimator, taken), *_given_up(estimator, choice)]
 
 
-def _layer_line(estimator: Estimator, taken: Candidate) -> Reason:
+def _layer_lines(estimator: Estimator, taken: Candidate) -> list[Reason]:
     count, everything = taken.gpu_layers, estimator.all_layers
     word = "asked" if estimator.request.gpu_layers is not None else "chosen"
-    if not estimator.devices or count == 0:
-        return Reason("layers", f"0 of {everything} layers on a GPU: the CPU does the work")
-    names = " and ".join(d.name for d in estimator.devices)
+    used = [estimator.devices[index].name for index in estimator.used(taken)]
+    if not used:
+        return [Reason("layers", f"0 of {everything} layers on a GPU: the CPU does the work")]
+    names = " and ".join(used)
     if count >= everything:
-        return Reason("layers", f"all {everything} layers on {names}, output head included ({word})")
-    return Reason(
-        "layers", f"{count} of {everything} layers on {names}, output head first ({word}); the rest in RAM"
-    )
+        text = f"all {everything} layers on {names}, output head included ({word})"
+    else:
+        text = f"{count} of {everything} layers on {names}, output head first ({word}); the rest in RAM"
+    lines = [Reason("layers", text)]
+    if len(used) > 1:
+        each = counts(estimator, taken)
+        parts = " and ".join(f"{n} on {name}" for n, name in zip(each, used, strict=True))
+        how = {"layer": "whole layers", "row": "rows of each matrix", "tensor": "parts of each tensor"}
+        lines.append(Reason("split", f"shared as {how[estimator.request.split]}: {parts}"))
+    if taken.cpu_moe and taken.gpu_layers:
+        blocks = sum(il < taken.cpu_moe for il in estimator.moe_blocks)
+        text = f"experts of {blocks} of {len(estimator.moe_blocks)} blocks in RAM, all else of them as above"
+        lines.append(Reason("experts", text))
+    return lines
+
+
+def _extras(estimator: Estimator, taken: Candidate) -> list[Reason]:
+    lines = []
+    if estimator.mmproj is not None:
+        where = "on the GPU" if taken.mmproj == "gpu" else "in RAM: pictures take longer"
+        text = f"the projector for pictures ({size(estimator.mmproj.weights)}) is {where}"
+        lines.append(Reason("projector", text, estimator.mmproj.weights))
+    if estimator.draft is not None:
+        where = {"gpu": "on the GPU", "cpu": "in RAM", None: "left out: there is no room for it"}[taken.draft]
+        lines.append(Reason("draft", f"the draft model ({size(estimator.draft.weights)}) is {where}"))
+    return lines
 
 
 def _given_up(estimator: Estimator, choice: Choice) -> list[Reason]:
+    """In order of sacrifice, each only when it differs from what was wanted."""
     wanted, taken = choice.wanted, choice.candidate
     lines: list[Reason] = []
-    if wanted != taken and choice.fits:
-        lines.append(Reason("tight", f"with {_words(estimator, wanted)} {_lack(estimator, wanted)}"))
+    if _differs(wanted, taken) and choice.fits:
+        lines.append(Reason("tight", f"with {_words(estimator, wanted)} {lack(estimator, wanted)}"))
+    if taken.n_ubatch < wanted.n_ubatch and taken.gpu_layers:
+        text = f"so {taken.n_ubatch} tokens are worked on at once instead of {wanted.n_ubatch}"
+        lines.append(Reason("ubatch", text))
     if quantised(taken.kv_type) and not quantised(wanted.kv_type):
-        lines.append(
-            Reason(
-                "kv_quantised",
-                f"so the KV cache is {taken.kv_type} instead of {wanted.kv_type}",
-            )
-        )
-    own = min(MIN_CTX * 2, wanted.ctx)
+        text = f"so the KV cache is {taken.kv_type} instead of {wanted.kv_type}"
+        lines.append(Reason("kv_quantised", text))
+    if taken.cpu_moe > wanted.cpu_moe and taken.gpu_layers:
+        lines.append(Reason("experts_in_ram", "so experts went to RAM: slower, but no layer is lost"))
+    own = min(CHAT_CTX, wanted.ctx)
     if taken.ctx < own:
         lines.append(Reason("context_cut", f"so a request has {taken.ctx} tokens instead of {own}"))
     if taken.gpu_layers < wanted.gpu_layers:
         lines.append(Reason("fewer_layers", "so not all layers are on the GPU"))
+    if {"context_cut", "fewer_layers"} <= {line.code for line in lines}:
+        text = f"layers count more than context: `--ctx {own}` keeps the context and gives up layers instead"
+        lines.append(Reason("context_first", text))
     return lines
+
+
+def _differs(wanted: Candidate, taken: Candidate) -> bool:
+    def numbers(one: Candidate) -> tuple[object, ...]:
+        return one.gpu_layers, one.ctx, one.parallel, one.kv_type, one.n_ubatch, one.cpu_moe, one.mmproj
+
+    return numbers(wanted) != numbers(taken)
 
 
 def _words(estimator: Estimator, candidate: Candidate) -> str:
@@ -147,58 +177,21 @@ def _words(estimator: Estimator, candidate: Candidate) -> str:
     return f"{layers}{candidate.parallel} x {candidate.ctx} tokens and {candidate.kv_type}"
 
 
-def _lack(estimator: Estimator, wanted: Candidate) -> str:
-    """The first place where the wanted candidate does not fit, in words."""
-    estimate, reserve = estimator.estimate(wanted), estimator.request.reserve
-    for device, used in zip(estimator.devices, estimate.devices, strict=True):
-        if device.free is not None and used.total and used.total > device.free - reserve:
-            may = max(device.free - reserve, 0)
-            return f"{device.name} would need {mib_text(used.total)} of the {mib_text(may)} that may be used"
-    if estimator.host.available is not None:
-        may = max(estimator.host.available - reserve, 0)
-        return f"{HOST} would need {mib_text(estimate.host.total)} of the {mib_text(may)} that may be used"
+def lack(estimator: Estimator, wanted: Candidate) -> str:
+    """The first place where a candidate does not fit, in words."""
+    estimate = estimator.estimate(wanted)
+    for index, used in enumerate(estimate.devices):
+        room = room_of(estimator, index)
+        if room is not None and used.total > max(room, 0):
+            name = estimator.devices[index].name
+            return (
+                f"{name} would need {mib_text(used.total)} of the {mib_text(max(room, 0))} that may be used"
+            )
+    room = host_room(estimator)
+    if room is not None:
+        need = mib_text(estimate.host.total)
+        return f"{RAM} would need {need} of the {mib_text(max(room, 0))} that may be used"
     return "it would not fit"
-
-
-def memory_lines(plan: MemoryPlan, *, host: bool, measured: bool) -> list[Reason]:
-    """The account of one device: free minus all that is taken is what is left."""
-    name, how = (HOST if host else plan.name), ("measured by the engine" if measured else "computed")
-    source = "system" if host else "driver"
-    exact = how if measured else "exact, from the header"
-    lines = [Reason("reserve", f"kept free on {name} {mib_text(plan.reserve)} (reserve)", plan.reserve)]
-    if plan.free is not None:
-        lines.insert(0, Reason("free", f"free on {name} now {mib_text(plan.free)} ({source})", plan.free))
-    taken = [
-        Reason("weights", f"weights on {name} {mib_text(plan.model)} ({exact})", plan.model),
-        Reason("kv", f"KV cache on {name} {mib_text(plan.kv)} ({exact})", plan.kv),
-        Reason("compute", f"compute buffer on {name} {mib_text(plan.compute)} ({how})", plan.compute),
-        Reason("overhead", f"{_overhead(host)} on {name} {mib_text(plan.overhead)} (typical)", plan.overhead),
-    ]
-    lines += [line for line in taken if line.n_bytes]
-    if plan.free is not None and plan.spare is not None:
-        shown = round(plan.free / MIB) - sum(round((r.n_bytes or 0) / MIB) for r in lines[1:])
-        if plan.spare >= 0:
-            lines.append(Reason("spare", f"left on {name} {shown} MiB", plan.spare))
-        else:
-            lines.append(Reason("short", f"missing on {name} {-shown} MiB", plan.spare))
-    return lines
-
-
-def _overhead(host: bool) -> str:
-    return "engine process and shared memory" if host else "driver"
-
-
-def verdict_lines(estimator: Estimator, choice: Choice) -> list[Reason]:
-    """For a plan that does not fit: what is needed, what is here, and the smallest change."""
-    if choice.fits:
-        return []
-    lines = [Reason("does_not_fit", f"does not fit: {_lack(estimator, choice.candidate)}")]
-    change = smallest_change(estimator, choice.candidate)
-    if change:
-        lines.append(Reason("would_fit", f"the smallest change that would fit: {change}"))
-    else:
-        lines.append(Reason("would_fit", "no single option makes it fit: take a smaller model or quant"))
-    return lines
 
 
 def asked_layers_line(estimator: Estimator) -> list[Reason]:
@@ -207,19 +200,23 @@ def asked_layers_line(estimator: Estimator) -> list[Reason]:
     if not asked:
         return []
     if not estimator.devices:
-        return [
-            Reason("layers_ignored", f"{asked} layers were asked for, and the engine sees no device to use")
-        ]
+        text = f"{asked} layers were asked for, and the engine sees no device to use"
+        return [Reason("layers_ignored", text)]
     taken = clamp_layers(estimator, asked)
     if asked > taken:
-        return [
-            Reason(
-                "layers_clamped", f"{asked} layers were asked for; the model has {taken} with its output head"
-            )
-        ]
+        text = f"{asked} layers were asked for; the model has {taken} with its output head"
+        return [Reason("layers_clamped", text)]
     return []
 
 
-def mib_text(n_bytes: int) -> str:
-    """Whole MiB."""
-    return f"{round(n_bytes / MIB)} MiB"
+def speed_lines(speed: Speed | None) -> list[Reason]:
+    """The estimate of the decode speed; `~` as long as it was not seen here."""
+    if speed is None:
+        return []
+    how = {
+        "seen": "from speeds seen here",
+        "table": "from the memory bandwidth on its data sheet",
+        "rule": "by a rule of thumb for RAM",
+    }[speed.how]
+    full = f"~{speed.decode_full:.3g} with its context full"
+    return [Reason("speed", f"~{speed.decode:.3g} tokens/s for one request, {full} ({how})")]

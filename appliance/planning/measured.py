@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from appliance.planning import explain
+from appliance.planning import accounts
 from appliance.planning.estimate import ENGINE_PROCESS
 from appliance.planning.result import MemoryPlan, Plan, Reason
 from appliance.planning.values import MeasuredRow
@@ -26,11 +26,11 @@ def apply_measurement(plan: Plan, rows: Mapping[str, MeasuredRow]) -> Plan:
     host = replace(plan.host, overhead=ENGINE_PROCESS + shared)
     host = _replace(host, _sum(in_ram)) if in_ram else _balanced(host)
     fits = all(p.spare is None or p.spare >= 0 for p in (*devices, host))
-    kept = [r for r in plan.reasons if r.code not in explain.MEMORY_CODES and r.code not in _VERDICTS]
+    kept = [r for r in plan.reasons if r.code not in accounts.MEMORY_CODES and r.code not in _VERDICTS]
     reasons = [
         *kept,
-        *(line for d in devices for line in explain.memory_lines(d, host=False, measured=d.name in rows)),
-        *explain.memory_lines(host, host=True, measured=bool(in_ram)),
+        *(line for d in devices for line in accounts.memory_lines(d, host=False)),
+        *accounts.memory_lines(host, host=True),
         *_verdict(plan, (*devices, host), fits),
     ]
     measured = bool(in_ram) and all(d.name in rows for d in devices)
@@ -43,7 +43,7 @@ _VERDICTS = frozenset({"does_not_fit", "would_fit"})
 def _replace(plan: MemoryPlan, row: MeasuredRow | None) -> MemoryPlan:
     if row is None:
         return plan
-    return _balanced(replace(plan, model=row.model, kv=row.context, compute=row.compute))
+    return _balanced(replace(plan, model=row.model, kv=row.context, compute=row.compute, how="measured"))
 
 
 def _balanced(plan: MemoryPlan) -> MemoryPlan:
@@ -60,7 +60,7 @@ def _verdict(plan: Plan, places: tuple[MemoryPlan, ...], fits: bool) -> list[Rea
         return []
     old = [r for r in plan.reasons if r.code in _VERDICTS]
     worst = min(places, key=lambda p: p.spare if p.spare is not None else 0)
-    short = explain.mib_text(-(worst.spare or 0))
+    short = accounts.mib_text(-(worst.spare or 0))
     missing = Reason(
         "does_not_fit",
         f"does not fit: the engine needs {short} more on {worst.name} than it may",

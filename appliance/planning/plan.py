@@ -6,12 +6,16 @@ from collections.abc import Mapping, Sequence
 
 from appliance.errors import UsageError
 from appliance.gguf import Header
-from appliance.planning import explain
+from appliance.planning import accounts, change, explain
 from appliance.planning.cache import known_kv_type, quantised
-from appliance.planning.estimate import Bytes, Candidate, Estimator, is_shared
-from appliance.planning.result import MemoryPlan, Plan
+from appliance.planning.candidate import Bytes, Draft
+from appliance.planning.estimate import Estimator, is_shared
+from appliance.planning.flags import Flags
+from appliance.planning.result import MemoryPlan, OverheadHow, Plan, Reason, Speed
 from appliance.planning.search import Choice, choose
-from appliance.planning.values import DeviceMemory, HostMemory, Learned, PlanRequest, Projector
+from appliance.planning.speed import how_of
+from appliance.planning.splits import counts
+from appliance.planning.values import HOST, DeviceMemory, HostMemory, Learned, PlanRequest, Projector
 
 
 def make_plan(
@@ -23,7 +27,7 @@ def make_plan(
     model: str,
     engine_build: str | None,
     mmproj: Projector | None = None,
-    draft: Header | None = None,
+    draft: Draft | None = None,
     learned: Mapping[str, Learned] | None = None,
 ) -> Plan:
     """The best plan for this model on this machine; `fits` is False, with reasons, when there is none.
@@ -33,43 +37,47 @@ def make_plan(
     Raises UsageError for a request that makes no sense and GgufError for a header without a model.
     """
     _check(request)
-    used = usable_devices(devices, request)
-    estimator = Estimator(header, used, host, request, engine_build=engine_build, learned=learned or {})
-    choice = choose(estimator)
-    shown = tuple(
-        _memory(device.name, device.total, device.free, request.reserve, taken)
-        for device, taken in zip(used, choice.estimate.devices, strict=True)
-        if choice.candidate.gpu_layers
+    estimator = Estimator(
+        header,
+        usable_devices(devices, request),
+        host,
+        request,
+        engine_build=engine_build,
+        mmproj=mmproj,
+        draft=draft,
+        learned=learned or {},
     )
-    ram = _memory("Host", host.total, host.available, request.reserve, choice.estimate.host)
-    reasons = [
-        *explain.model_lines(estimator),
-        *explain.device_lines(estimator, devices),
-        *explain.choice_lines(estimator, choice),
-        *explain.asked_layers_line(estimator),
-        *(line for plan in shown for line in explain.memory_lines(plan, host=False, measured=False)),
-        *explain.memory_lines(ram, host=True, measured=False),
-        *explain.verdict_lines(estimator, choice),
-    ]
+    choice = choose(estimator)
+    taken = choice.candidate
+    used = estimator.used(taken)
+    shown = tuple(_device_memory(estimator, index, choice) for index in used)
+    ram = _memory(HOST, host.total, _free(host.available, host.ours), request.reserve, choice.estimate.host)
+    speed = _speed(estimator, choice)
     return Plan(
         model=model,
         arch=estimator.shape.arch,
         engine_build=engine_build,
         n_layer=estimator.shape.n_layer,
-        gpu_layers=choice.candidate.gpu_layers,
-        ctx=choice.candidate.ctx,
-        parallel=choice.candidate.parallel,
-        kv_type=choice.candidate.kv_type,
-        flash_attn="on" if quantised(choice.candidate.kv_type) else "auto",
-        n_ubatch=estimator.n_ubatch(choice.candidate.ctx),
+        gpu_layers=taken.gpu_layers,
+        ctx=taken.ctx,
+        parallel=taken.parallel,
+        kv_type=taken.kv_type,
+        flash_attn="on" if quantised(taken.kv_type) or request.split == "tensor" else "auto",
+        n_ubatch=taken.n_ubatch,
         threads=host.threads,
         devices=shown,
         host=ram,
         fits=choice.fits,
         measured=False,
-        reasons=tuple(reasons),
-        flags=_flags(estimator, choice, devices),
-        shared=tuple(d.name for d in used if is_shared(d)),
+        reasons=tuple(_reasons(estimator, choice, devices, shown, ram, speed)),
+        flags=_flags(estimator, choice, devices).render(),
+        shared=tuple(estimator.devices[i].name for i in used if is_shared(estimator.devices[i])),
+        cpu_moe=taken.cpu_moe if used else 0,
+        split=request.split if len(used) > 1 else "layer",
+        tensor_split=counts(estimator, taken) if len(used) > 1 else (),
+        mmproj=taken.mmproj,
+        draft=taken.draft,
+        speed=speed,
     )
 
 
@@ -91,27 +99,88 @@ def usable_devices(devices: Sequence[DeviceMemory], request: PlanRequest) -> tup
 
 
 def _check(request: PlanRequest) -> None:
-    for name, value in (("context", request.ctx), ("number of slots", request.parallel)):
+    numbers = (
+        ("context", request.ctx),
+        ("number of slots", request.parallel),
+        ("micro-batch", request.n_ubatch),
+    )
+    for name, value in numbers:
         if value is not None and value < 1:
             raise UsageError(f"The {name} can't be {value}.", hint="Use a number from 1 up, or auto.")
+    if request.cpu_moe is not None and request.cpu_moe < 0:
+        raise UsageError(f"There are no {request.cpu_moe} blocks.", hint="Use 0 or more, or auto.")
     if request.kv_type is not None and not known_kv_type(request.kv_type):
         raise UsageError(f"There is no KV type {request.kv_type!r}.", hint="Use f16, q8_0 or q4_0.")
 
 
-def _memory(name: str, total: int | None, free: int | None, reserve: int, taken: Bytes) -> MemoryPlan:
+def _reasons(
+    estimator: Estimator,
+    choice: Choice,
+    listed: Sequence[DeviceMemory],
+    shown: Sequence[MemoryPlan],
+    ram: MemoryPlan,
+    speed: Speed | None,
+) -> list[Reason]:
+    return [
+        *explain.model_lines(estimator),
+        *explain.device_lines(estimator, listed, choice.candidate),
+        *accounts.held_lines(listed),
+        *explain.choice_lines(estimator, choice),
+        *explain.asked_layers_line(estimator),
+        *(line for memory in shown for line in accounts.memory_lines(memory, host=False)),
+        *accounts.memory_lines(ram, host=True),
+        *explain.speed_lines(speed),
+        *change.verdict_lines(estimator, choice),
+    ]
+
+
+def _device_memory(estimator: Estimator, index: int, choice: Choice) -> MemoryPlan:
+    device = estimator.devices[index]
+    how: OverheadHow = "typical" if estimator.learned(device.name).overhead is None else "learned"
+    taken = choice.estimate.devices[index]
+    free = _free(device.free, device.ours)
+    return _memory(device.name, device.total, free, estimator.request.reserve, taken, how)
+
+
+def _free(free: int | None, ours: int) -> int | None:
+    """What will be free once the model that is served now has gone."""
+    return None if free is None else free + ours
+
+
+def _memory(
+    name: str, total: int | None, free: int | None, reserve: int, taken: Bytes, how: OverheadHow = "typical"
+) -> MemoryPlan:
     spare = None if free is None else free - reserve - taken.total
-    return MemoryPlan(name, total, free, reserve, taken.model, taken.kv, taken.compute, taken.overhead, spare)
+    return MemoryPlan(
+        name, total, free, reserve, taken.model, taken.kv, taken.compute, taken.overhead, spare,
+        overhead_how=how,
+    )  # fmt: skip
 
 
-def _flags(estimator: Estimator, choice: Choice, listed: Sequence[DeviceMemory]) -> tuple[str, ...]:
-    """llama-server arguments. Layers, context and fit go together, else the engine's fit cuts the context."""
-    taken: Candidate = choice.candidate
-    flags = ["-ngl", str(taken.gpu_layers), "-c", str(taken.ctx * taken.parallel), "-np", str(taken.parallel)]
-    flags += ["-fit", "off", "-ctk", taken.kv_type, "-ctv", taken.kv_type]
-    flags += ["-fa", "on" if quantised(taken.kv_type) else "auto", "-ub", str(estimator.n_ubatch(taken.ctx))]
-    if estimator.host.threads:
-        flags += ["-t", str(estimator.host.threads)]
-    names = [d.name for d in estimator.devices] if taken.gpu_layers else []
-    if len(names) != len(listed):
-        flags += ["-dev", ",".join(names) or "none"]
-    return tuple(flags)
+def _speed(estimator: Estimator, choice: Choice) -> Speed | None:
+    taken = choice.candidate
+    empty, full = estimator.speed(taken, 0), estimator.speed(taken, taken.ctx)
+    if empty is None or full is None:
+        return None
+    return Speed(empty, full, how_of(estimator.reads(taken, 0)))
+
+
+def _flags(estimator: Estimator, choice: Choice, listed: Sequence[DeviceMemory]) -> Flags:
+    taken, request = choice.candidate, estimator.request
+    names = tuple(estimator.devices[index].name for index in estimator.used(taken))
+    several = len(names) > 1
+    return Flags(
+        gpu_layers=taken.gpu_layers,
+        ctx_total=taken.ctx * taken.parallel,
+        parallel=taken.parallel,
+        kv_type=taken.kv_type,
+        flash_attn="on" if quantised(taken.kv_type) or request.split == "tensor" else "auto",
+        n_ubatch=taken.n_ubatch,
+        threads=estimator.host.threads,
+        split=request.split if several else "layer",
+        tensor_split=counts(estimator, taken) if several else (),
+        cpu_moe=taken.cpu_moe if names else 0,
+        mmproj="cpu" if taken.mmproj == "cpu" else None,
+        draft=taken.draft,
+        devices=None if len(names) == len(listed) else names,
+    )

@@ -1,25 +1,21 @@
-"""Which candidate to take: what people would choose, within what was asked and what fits.
+"""Which candidate to take: the most that fits, given up in a fixed order.
 
-Where something has to give, the order is: KV type (not below the floor), context (not below 4,096 tokens or
-the model's own), layers. What was asked for explicitly never gives.
+What the profile wants goes first, from most to base. Then give way, each only when the one before was not
+enough: the micro-batch, the draft model, the KV type, the projector's place, experts (to RAM), the context
+(not below what was asked or the profile's floor), layers. Nothing that was asked for is ever changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
-from appliance.gguf import ModelShape
-from appliance.planning.cache import PAD, pad, quantised
-from appliance.planning.estimate import Candidate, Estimate, Estimator
-from appliance.planning.values import KV_TYPES, PlanRequest
+from appliance.planning.candidate import Candidate, Estimate
+from appliance.planning.estimate import Estimator
+from appliance.planning.profiles import Want, floor_ctx, kv_choices, largest, ubatches, wants
+from appliance.planning.splits import default_spread, devices_fit, fits, host_fits, room_of, spread
 
-MIN_CTX = 4_096
-CHAT_CTX = 8_192
-_CHAT_BONUS_CTX = 16_384
-_UNKNOWN_TRAINED = 32_768
-_DOCS_ON_CPU = 32_768
-_WIDEST = 131_072
+_STEP = 1_024
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +30,7 @@ class Choice:
 
 def choose(estimator: Estimator) -> Choice:
     """The best candidate that fits; else the smallest one, with `fits` False."""
-    request = estimator.request
-    if not estimator.devices:
-        return _by_rungs(estimator, 0, rungs(estimator, on_gpu=False))
-    ladder = rungs(estimator, on_gpu=True)
-    if request.gpu_layers is not None:
-        layers = clamp_layers(estimator, request.gpu_layers)
-        return _by_rungs(estimator, layers, ladder if layers else rungs(estimator, on_gpu=False))
-    full = _by_rungs(estimator, estimator.all_layers, ladder)
-    return full if full.fits else _partial(estimator, ladder)
+    return _Search(estimator).run()
 
 
 def clamp_layers(estimator: Estimator, asked: int) -> int:
@@ -50,139 +38,172 @@ def clamp_layers(estimator: Estimator, asked: int) -> int:
     return estimator.all_layers if asked < 0 else min(asked, estimator.all_layers)
 
 
-def fits(estimator: Estimator, estimate: Estimate) -> bool:
-    """Whether everything fits beside the reserve. What is unknown is taken to fit; the plan says so."""
-    return devices_fit(estimator, estimate) and host_fits(estimator, estimate)
-
-
-def devices_fit(estimator: Estimator, estimate: Estimate) -> bool:
-    """Whether the devices' part fits."""
-    reserve = estimator.request.reserve
-    return all(
-        used.total == 0 or device.free is None or used.total <= device.free - reserve
-        for device, used in zip(estimator.devices, estimate.devices, strict=True)
-    )
-
-
-def host_fits(estimator: Estimator, estimate: Estimate) -> bool:
-    """Whether the part in RAM fits."""
-    available = estimator.host.available
-    return available is None or estimate.host.total <= available - estimator.request.reserve
-
-
-def _by_rungs(estimator: Estimator, layers: int, ladder: list[Candidate]) -> Choice:
-    """The first rung that fits with this many layers, else the last one."""
-    wanted = _with_layers(ladder[0], layers)
-    candidate, estimate = wanted, estimator.estimate(wanted)
-    for rung in ladder:
-        candidate = _with_layers(rung, layers)
-        estimate = estimator.estimate(candidate)
+def placed(estimator: Estimator, candidate: Candidate) -> tuple[Candidate, Estimate] | None:
+    """The candidate with the first way to share its layers that fits."""
+    for spread_out in spread(estimator, candidate):
+        estimate = estimator.estimate(spread_out)
         if fits(estimator, estimate):
-            return Choice(candidate, estimate, True, wanted)
-    return Choice(candidate, estimate, False, wanted)
-
-
-def _partial(estimator: Estimator, ladder: list[Candidate]) -> Choice:
-    """As many layers as fit with everything else at its floor; without any, a plan for RAM."""
-    wanted = _with_layers(ladder[0], estimator.all_layers)
-    short_of_ram: Choice | None = None
-    for layers in range(estimator.all_layers - 1, 0, -1):
-        candidate = _with_layers(ladder[-1], layers)
-        estimate = estimator.estimate(candidate)
-        if devices_fit(estimator, estimate):
-            if host_fits(estimator, estimate):
-                return Choice(candidate, estimate, True, wanted)
-            short_of_ram = short_of_ram or Choice(candidate, estimate, False, wanted)
-    in_ram = _by_rungs(estimator, 0, rungs(estimator, on_gpu=False))
-    if not in_ram.fits and short_of_ram is not None:
-        return short_of_ram
-    return Choice(in_ram.candidate, in_ram.estimate, in_ram.fits, wanted)
-
-
-def rungs(estimator: Estimator, *, on_gpu: bool) -> list[Candidate]:
-    """Contexts, slots and KV types from the wanted down to the floor (layers are filled in later)."""
-    request, shape = estimator.request, estimator.shape
-    kv = kv_choices(shape, request)
-    trained = _trained(shape)
-    if request.profile == "docs":
-        pairs = _docs_pairs(trained, kv, on_gpu)
-    elif request.profile == "batch":
-        pairs = [(MIN_CTX, slots, kv[0]) for slots in (16, 8, 4)]
-        pairs += [(MIN_CTX, 4, kind) for kind in kv[1:]]
-    else:
-        pairs = [(_CHAT_BONUS_CTX, 4, kv[0])] if on_gpu else []
-        pairs += [(CHAT_CTX, slots, kv[0]) for slots in (4, 3, 2)]
-        pairs += [(CHAT_CTX, 2, kind) for kind in kv[1:]]
-        pairs += [(MIN_CTX, 2, kv[-1])]
-    found: dict[Candidate, None] = {}
-    for ctx, slots, kind in pairs:
-        asked = pad(request.ctx) if request.ctx else min(ctx, trained)
-        parallel = request.parallel or (1 if estimator.in_process_server else slots)
-        found[Candidate(0, asked, parallel, kind)] = None
-    return list(found)
-
-
-def kv_choices(shape: ModelShape, request: PlanRequest) -> tuple[str, ...]:
-    """KV types that may be taken, the wanted one first."""
-    if request.kv_type:
-        return (request.kv_type,)
-    if shape.head_k % 32 or shape.head_v % 32 or not any(shape.cache_layers) or request.kv_floor == "f16":
-        return ("f16",)
-    low = KV_TYPES.index(request.kv_floor) if request.kv_floor in KV_TYPES else 1
-    return KV_TYPES[: low + 1]
-
-
-def _docs_pairs(trained: int, kv: tuple[str, ...], on_gpu: bool) -> list[tuple[int, int, str]]:
-    ctx = min(trained, _WIDEST if on_gpu else _DOCS_ON_CPU)
-    pairs: list[tuple[int, int, str]] = []
-    while True:
-        pairs += [(ctx, 1, kind) for kind in kv]
-        if ctx <= MIN_CTX:
-            return pairs
-        ctx = max(ctx // 2 // PAD * PAD, MIN_CTX)
-
-
-def _trained(shape: ModelShape) -> int:
-    """The trained context rounded down to what the engine pads to, so that auto never goes beyond it."""
-    return max((shape.n_ctx_train or _UNKNOWN_TRAINED) // PAD * PAD, PAD)
-
-
-def _with_layers(rung: Candidate, layers: int) -> Candidate:
-    return Candidate(layers, rung.ctx, rung.parallel, rung.kv_type)
-
-
-def smallest_change(estimator: Estimator, failed: Candidate) -> str | None:
-    """One option that alone would make `failed` fit, in the order in which things should give."""
-    if not quantised(failed.kv_type) and len(KV_TYPES) > 1 and not estimator.shape.head_k % 32:
-        smaller = Candidate(failed.gpu_layers, failed.ctx, failed.parallel, "q8_0")
-        if any(estimator.shape.cache_layers) and fits(estimator, estimator.estimate(smaller)):
-            return "--kv q8_0"
-    ctx = _largest(
-        lambda n: Candidate(failed.gpu_layers, n * PAD, failed.parallel, failed.kv_type),
-        failed.ctx // PAD - 1,
-        estimator,
-    )
-    if ctx:
-        return f"--ctx {ctx * PAD}"
-    slots = _largest(
-        lambda n: Candidate(failed.gpu_layers, failed.ctx, n, failed.kv_type), failed.parallel - 1, estimator
-    )
-    if slots:
-        return f"--parallel {slots}"
-    for layers in range(failed.gpu_layers - 1, -1, -1):
-        fewer = Candidate(layers, failed.ctx, failed.parallel, failed.kv_type)
-        if fits(estimator, estimator.estimate(fewer)):
-            return f"--gpu-layers {layers}"
+            return spread_out, estimate
     return None
 
 
-def _largest(candidate: Callable[[int], Candidate], high: int, estimator: Estimator) -> int:
-    """The largest n from 1 to `high` whose candidate fits, 0 = none. Memory grows with n."""
-    low = 0
-    while low < high:
-        middle = (low + high + 1) // 2
-        if fits(estimator, estimator.estimate(candidate(middle))):
-            low = middle
-        else:
-            high = middle - 1
-    return low
+class _Search:
+    def __init__(self, estimator: Estimator) -> None:
+        self._est = estimator
+        self._asked = estimator.request.gpu_layers
+        self._kv = kv_choices(estimator.shape, estimator.request)
+        self._moe = len(estimator.moe_blocks) and max(estimator.moe_blocks) + 1
+        """All experts are in RAM with so many first blocks."""
+
+    def run(self) -> Choice:
+        est = self._est
+        if not est.devices:
+            return self._climb(0, on_gpu=False)
+        if self._asked is not None:
+            layers = clamp_layers(est, self._asked)
+            return self._climb(layers, on_gpu=layers > 0)
+        full = self._climb(est.all_layers, on_gpu=True)
+        return full if full.fits else self._fewer(full.wanted)
+
+    def _climb(self, layers: int, *, on_gpu: bool) -> Choice:
+        """The first rung that fits with this many layers, else the last one."""
+        wanted: Candidate | None = None
+        last = None
+        for candidate in self._rungs(layers, on_gpu):
+            wanted = wanted or default_spread(self._est, candidate)
+            found = placed(self._est, candidate)
+            if found is not None:
+                return Choice(*found, True, wanted)
+            last = candidate
+        assert wanted is not None
+        assert last is not None
+        last = default_spread(self._est, last)
+        return Choice(last, self._est.estimate(last), False, wanted)
+
+    def _rungs(self, layers: int, on_gpu: bool) -> Iterator[Candidate]:
+        """In order of sacrifice. Later steps are looked at only when the caller asks for them."""
+        wanted = self._wants(layers, on_gpu)
+        for want in wanted:
+            sizes = ubatches(self._est, want.ctx, on_gpu=on_gpu)
+            for n_ubatch in sizes:
+                yield self._first(layers, want, n_ubatch, on_gpu)
+        base = self._first(layers, wanted[-1], sizes[-1], on_gpu)
+        for smaller in self._smaller(base):
+            base = smaller
+            yield base
+        if self._moe and layers and self._est.request.cpu_moe is None:
+            base = self._with_experts_in_ram(base)
+            yield base
+        yield from self._shorter(base)
+
+    def _smaller(self, base: Candidate) -> Iterator[Candidate]:
+        """Without draft model, with smaller KV types, with the projector in RAM: each on top of the last."""
+        if base.draft == "gpu":
+            base = replace(base, draft=None)
+            yield base
+        for kv_type in self._kv[1:]:
+            base = replace(base, kv_type=kv_type)
+            yield base
+        if base.mmproj == "gpu":
+            base = replace(base, mmproj="cpu")
+            yield base
+        yield base
+
+    def _with_experts_in_ram(self, base: Candidate) -> Candidate:
+        """The fewest blocks whose experts have to go to RAM; all when even that is not enough."""
+        moe = self._moe
+        kept = largest(0, moe - 1, lambda n: self._fits(replace(base, cpu_moe=moe - n)))
+        return replace(base, cpu_moe=moe - max(kept, 0))
+
+    def _shorter(self, base: Candidate) -> Iterator[Candidate]:
+        """Less context down to the floor; for an asked context, down to one slot."""
+        request = self._est.request
+        floor = floor_ctx(self._est)
+        if base.ctx > floor:
+            low, high = -(-floor // _STEP), (base.ctx - 1) // _STEP
+            found = largest(low, high, lambda n: self._fits(replace(base, ctx=n * _STEP)))
+            yield replace(base, ctx=max(found * _STEP, floor))
+            base = replace(base, ctx=floor)
+        if request.ctx and not request.parallel:
+            for slots in range(base.parallel - 1, 0, -1):
+                base = replace(base, parallel=slots)
+                yield base
+        yield base
+
+    def _fewer(self, wanted: Candidate) -> Choice:
+        """As many layers as fit with everything else at its floor; without any, a plan for RAM."""
+        est = self._est
+        *_, least = self._rungs(est.all_layers, True)
+        short_of_ram: Choice | None = None
+        for layers in range(self._most_layers(least), 0, -1):
+            for spread_out in spread(est, replace(least, gpu_layers=layers)):
+                estimate = est.estimate(spread_out)
+                if not devices_fit(est, estimate):
+                    continue
+                if host_fits(est, estimate):
+                    return Choice(spread_out, estimate, True, wanted)
+                short_of_ram = short_of_ram or Choice(spread_out, estimate, False, wanted)
+        in_ram = self._in_ram(least, wanted)
+        return short_of_ram if not in_ram.fits and short_of_ram is not None else in_ram
+
+    def _in_ram(self, least: Candidate, wanted: Candidate) -> Choice:
+        """No layer fits a GPU. The context stays at its floor: a larger GPU must not mean less of it."""
+        base = replace(least, gpu_layers=0, cpu_moe=0, draft=None, shares=())
+        for kv_type in self._kv:  # a projector is in RAM already
+            candidate = replace(base, kv_type=kv_type)
+            estimate = self._est.estimate(candidate)
+            if fits(self._est, estimate):
+                return Choice(candidate, estimate, True, wanted)
+        return Choice(candidate, estimate, False, wanted)
+
+    def _most_layers(self, least: Candidate) -> int:
+        """An upper bound without looking at compute buffers: weights and caches against all room there is."""
+        est = self._est
+        rooms = [room_of(est, index) for index in range(len(est.devices))]
+        if None in rooms:
+            return est.all_layers - 1
+        room = sum(max(r, 0) for r in rooms if r is not None)
+        caches = est.caches(est.load(least))
+        limits = [device.max_tensor for device in est.devices]
+        blocks = [est.blocks_on(limit, experts=not least.cpu_moe) for limit in limits]
+        total = min(est.weights.output_on(limit) for limit in limits)
+        layers = 1
+        for il in range(est.shape.n_layer - 1, 0, -1):
+            total += min(sizes[il] for sizes in blocks) + caches[il]
+            if total > room:
+                break
+            layers += 1
+        return layers
+
+    def _wants(self, layers: int, on_gpu: bool) -> list[Want]:
+        def room(ctx: int) -> bool:
+            least = ubatches(self._est, ctx, on_gpu=on_gpu)[-1]
+            *_, low = self._smaller(self._first(layers, Want(ctx, 1), least, on_gpu))
+            low = replace(low, cpu_moe=low.cpu_moe)
+            if self._keeps_goal(low, ctx) and self._fits(low):
+                return True
+            low = replace(low, cpu_moe=self._moe)
+            return bool(self._moe and layers) and self._keeps_goal(low, ctx) and self._fits(low)
+
+        return wants(self._est, on_gpu=on_gpu, docs_room=room)
+
+    def _keeps_goal(self, candidate: Candidate, filled: int) -> bool:
+        """Whether one request still decodes at the goal with its whole context filled; unknown speeds do."""
+        speed = self._est.speed(default_spread(self._est, candidate), filled)
+        return speed is None or speed >= self._est.request.decode_goal
+
+    def _first(self, layers: int, want: Want, n_ubatch: int, on_gpu: bool) -> Candidate:
+        est, side = self._est, "gpu" if on_gpu else "cpu"
+        return Candidate(
+            layers,
+            want.ctx,
+            want.slots,
+            self._kv[0],
+            n_ubatch,
+            est.request.cpu_moe or 0,
+            None if est.mmproj is None else side,  # type: ignore[arg-type]
+            None if est.draft is None else side,  # type: ignore[arg-type]
+        )
+
+    def _fits(self, candidate: Candidate) -> bool:
+        return placed(self._est, candidate) is not None
