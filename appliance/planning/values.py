@@ -52,6 +52,10 @@ class DeviceMemory:
     """Other programs that hold memory there, the largest first."""
     ours: int = 0
     """Bytes of `free` that the engine running now holds: it goes when another model is loaded."""
+    apart: int = 0
+    """Bytes of an integrated device that are no RAM: set aside at boot, and in no figure of the host."""
+    pci: str | None = None
+    """`0000:01:00.0` where Vulkan or the engine tells: which of several equal cards it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,12 @@ class Projector:
     weights: int
     compute: int
     """Bytes of its encoder's worst graph, by formula."""
+    host: int = 0
+    """Bytes in RAM beside a GPU that encodes: the picture itself, and masks."""
+    at_start: int = 0
+    """Bytes of `compute` that the engine allocates when it loads; the rest comes with a larger picture."""
+    n_ubatch: int = 0
+    """The least `n_ubatch` that a picture needs: below it the engine ends with a failed assertion. 0 = any."""
 
 
 @dataclass(frozen=True, slots=True)
