@@ -96,7 +96,7 @@ class Projector:
     at_start: int = 0
     """Bytes of `compute` that the engine allocates when it loads; the rest comes with a larger picture."""
     n_ubatch: int = 0
-    """The least `n_ubatch` that a picture needs: below it the engine ends with a failed assertion. 0 = any."""
+    """The least `n_ubatch` that a picture needs: below it the engine fails an assertion. 0 = any."""
 
 
 @dataclass(frozen=True, slots=True)
