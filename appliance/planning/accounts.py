@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from appliance.planning.result import MemoryPlan, Reason
 from appliance.planning.values import DeviceMemory, Holder
@@ -34,6 +35,11 @@ def memory_lines(plan: MemoryPlan, *, host: bool) -> list[Reason]:
     lines += [line for line in taken if line.n_bytes]
     if plan.free is not None and plan.spare is not None:
         shown = round(plan.free / MIB) - sum(round((r.n_bytes or 0) / MIB) for r in lines[1:])
+        if (
+            plan.spare >= 0 > shown
+        ):  # rounded figures may be one more than what fits: the typical one gives way
+            lines[-1] = _less(lines[-1], -shown)
+            shown = 0
         if plan.spare >= 0:
             lines.append(Reason("spare", f"left on {name} {shown} MiB", plan.spare))
         else:
@@ -66,6 +72,11 @@ def held_lines(devices: Sequence[DeviceMemory]) -> list[Reason]:
 def mib_text(n_bytes: int) -> str:
     """Whole MiB."""
     return f"{round(n_bytes / MIB)} MiB"
+
+
+def _less(line: Reason, mib: int) -> Reason:
+    n_bytes = line.n_bytes or 0
+    return replace(line, text=line.text.replace(mib_text(n_bytes), mib_text(n_bytes - mib * MIB)))
 
 
 def _holder(holder: Holder) -> str:
