@@ -7,9 +7,12 @@ hostile header ends in a GgufError within a tenth of a second and 50 MiB.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from appliance.errors import GgufError
@@ -47,14 +50,17 @@ def read_header(where: Path | str, *, token: str | None = None) -> Header:
     which says what is wrong with the file, and DownloadError when a server can't be read.
     """
     if isinstance(where, str) and where.lower().startswith(("http://", "https://")):
-        from appliance.gguf.remote import opened  # most callers need no HTTP client
+        from appliance.gguf import remote  # most callers need no HTTP client
 
-        with opened(where, token) as source:
+        with remote.opened(where, token) as source:
             return read_source(source)
-    return _read_file(Path(where))
+    with opened(Path(where)) as file:
+        return read_source(file)
 
 
-def _read_file(path: Path) -> Header:
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[Source]:
+    """A local file as a source. Raises GgufError when it, or something of it, can't be read."""
     try:
         file = open(path, "rb", buffering=0, opener=_not_waiting)  # noqa: SIM115 - closed by the next statement
     except (OSError, ValueError) as error:
@@ -64,7 +70,7 @@ def _read_file(path: Path) -> Header:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise _unreadable(path, "It is no regular file.")
-            return read_source(FileSource(file, status.st_size))
+            yield FileSource(file, status.st_size)
         except OSError as error:
             raise _unreadable(path, error.strerror) from error
 
@@ -90,15 +96,32 @@ def read_header_bytes(prefix: bytes, file_size: int | None = None) -> Header:
 
 def read_source(source: Source) -> Header:
     """The header from any source. Raises GgufError, and what the source raises."""
+    return read_layout(source)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the pieces of a header lie, as (first byte, byte behind)."""
+
+    entries: Mapping[str, tuple[int, int]]
+    """By key, in the file's order."""
+    table: tuple[int, int]
+    """The rows of the tensor table."""
+
+
+def read_layout(source: Source) -> tuple[Header, Layout]:
+    """The header, and where its pieces lie. Raises as `read_source` does."""
     cursor = Cursor(source)
     version = _version(cursor)
     n_tensors, n_keys = cursor.u64(), cursor.u64()
     if n_keys > _MAX_KEYS:
         raise bad(f"it claims {n_keys} metadata entries; {_MAX_KEYS} is the limit")
     cursor.require(n_keys * _MIN_KEY_BYTES)
-    metadata = _Metadata(cursor).read(n_keys)
-    alignment = _alignment(metadata)
+    read = _Metadata(cursor)
+    metadata = read.read(n_keys)
+    alignment, table = _alignment(metadata), cursor.position
     tensors = read_tensors(cursor, n_tensors, alignment)
+    layout = Layout(read.places, (table, cursor.position))
     data_offset = -(-cursor.position // alignment) * alignment
     end = max((t.offset + t.n_bytes for t in tensors), default=0)
     if tensors and source.size is not None and data_offset + end > source.size:
@@ -107,7 +130,7 @@ def read_source(source: Source) -> Header:
             cause=f"tensors end at byte {data_offset + end}, the file has {source.size}",
             hint="The file is incomplete or damaged: check it, or fetch it again.",
         )
-    return Header(version, metadata, tensors, data_offset, source.size)
+    return Header(version, metadata, tensors, data_offset, source.size), layout
 
 
 def _version(cursor: Cursor) -> int:
@@ -170,15 +193,19 @@ class _Metadata:
         self._cursor = cursor
         self._text_left = _MAX_DECODED_TEXT
         self._elements_left = _MAX_DECODED_ELEMENTS
+        self.places: dict[str, tuple[int, int]] = {}
 
     def read(self, count: int) -> dict[str, MetaValue]:
         found: dict[str, MetaValue] = {}
         self._cursor.spend(count * _KEY_EFFORT)
+        end = self._cursor.position
         for _ in range(count):
-            key = self._text(self._cursor.u64(), _MAX_KEY_BYTES)
+            start, key = end, self._text(self._cursor.u64(), _MAX_KEY_BYTES)
             if key in found:
                 raise bad(f"the key {key!r} appears twice")
             found[key] = self._value(key, self._cursor.u32())
+            end = self._cursor.position
+            self.places[key] = start, end
         return found
 
     def _value(self, key: str, kind: int) -> MetaValue:
