@@ -234,15 +234,26 @@ class NoEngine(EngineError):
 
 
 class EngineFailed(EngineError):
-    """The engine ended by itself. `lines` are the last ones of its log."""
+    """The engine ended by itself. `lines` are the last ones of its log.
+
+    `out_of_memory` is the place whose memory ran out: a device's name, `Host`, or `unknown`; None when
+    something else was wrong.
+    """
 
     code = "engine_failed"
 
     def __init__(
-        self, message: str, *, cause: str | None = None, hint: str | None = None, lines: tuple[str, ...] = ()
+        self,
+        message: str,
+        *,
+        cause: str | None = None,
+        hint: str | None = None,
+        lines: tuple[str, ...] = (),
+        out_of_memory: str | None = None,
     ) -> None:
         super().__init__(message, cause=cause, hint=hint)
         self.lines = lines
+        self.out_of_memory = out_of_memory
 
 
 class EngineUnavailable(EngineError):

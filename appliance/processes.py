@@ -60,6 +60,15 @@ def is_same(pid: int, started: float | None, ticks: int | None = None, *, hidden
     return started is None or abs(time - started) <= TOLERANCE_S
 
 
+def memory_kills() -> int | None:
+    """Linux: how many programs the kernel has ended since boot because memory ran out; None elsewhere."""
+    try:
+        lines = Path("/proc/vmstat").read_text(encoding="utf-8").splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
+    except (OSError, ValueError, IndexError, StopIteration):
+        return None
+
+
 def _start_time_elsewhere(pid: int) -> float | None:
     import psutil
 

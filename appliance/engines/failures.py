@@ -9,6 +9,10 @@ import re
 import signal
 from dataclasses import dataclass
 
+from appliance.planning.values import HOST
+
+UNKNOWN_PLACE = "unknown"
+"""Memory ran out, and the log does not say where."""
 _LESS_MEMORY = (
     "Close what else uses the memory, or start with fewer layers (--gpu-layers), a smaller --ctx, "
     "or fewer slots (--parallel)."
@@ -25,6 +29,8 @@ class Explained:
     cause: str
     hint: str
     weight: int = 1
+    memory: str | None = None
+    """The place whose memory ran out, as far as the text alone tells: `Host` or `unknown`."""
 
 
 _TEXTS: tuple[tuple[re.Pattern[str], Explained], ...] = tuple(
@@ -32,17 +38,24 @@ _TEXTS: tuple[tuple[re.Pattern[str], Explained], ...] = tuple(
     for pattern, explained in (
         (
             r"failed to allocate buffer for kv cache|failed to allocate .*KV",
-            Explained("There is not enough memory for the KV cache.", _LESS_MEMORY, 4),
+            Explained("There is not enough memory for the KV cache.", _LESS_MEMORY, 4, UNKNOWN_PLACE),
         ),
         (
             r"failed to allocate compute (pp )?buffers",
-            Explained("There is not enough memory for the compute buffers.", _LESS_MEMORY, 4),
+            Explained("There is not enough memory for the compute buffers.", _LESS_MEMORY, 4, UNKNOWN_PLACE),
+        ),
+        (
+            r"std::bad_alloc|mmap failed: Cannot allocate memory|ggml_aligned_malloc: insufficient memory"
+            r"|ErrorOutOfHostMemory|LLVM ERROR: out of memory|^MemoryError"
+            r"|(?:unable|failed) to allocate (?:CPU|AMX)\w* buffer",
+            Explained("The computer's memory (RAM) ran out.", _LESS_MEMORY, 5, HOST),
         ),
         (
             r"unable to allocate \S+ buffer|cudaMalloc failed: out of memory|CUDA error: out of memory"
             r"|ErrorOutOfDeviceMemory|Device memory allocation of size \d+ failed"
+            r"|failed to allocate [A-Z]\w*\d\w* buffer of size"
             r"|kIOGPUCommandBufferCallbackErrorOutOfMemory|Insufficient Memory",
-            Explained("The GPU ran out of memory.", _LESS_MEMORY, 5),
+            Explained("The GPU ran out of memory.", _LESS_MEMORY, 5, UNKNOWN_PLACE),
         ),
         (
             r"ErrorDeviceLost|device lost on",
@@ -103,6 +116,18 @@ _TEXTS: tuple[tuple[re.Pattern[str], Explained], ...] = tuple(
 )  # fmt: skip
 
 
+_PLACE = re.compile(
+    r"(?:unable|failed) to allocate ([A-Z]\w*) buffer"
+    r"|on device (\d+): cudaMalloc failed|current device: (\d+),"
+)
+
+
+def place_in(line: str) -> str | None:
+    """The buffer (`CUDA0`, `Vulkan_Host`) or the number of the device (`0`) that an allocation failed on."""
+    match = _PLACE.search(line)
+    return None if match is None else match[1] or match[2] or match[3]
+
+
 def explain_line(line: str) -> Explained | None:
     """The meaning of a line that announces a failure; None for any other line."""
     return next((explained for pattern, explained in _TEXTS if pattern.search(line)), None)
@@ -126,6 +151,7 @@ _CODES: dict[int, Explained] = {
         "It was killed, most often by the system because memory ran out.",
         "Close other programs, or choose a smaller model, --ctx or quant.",
         1,
+        HOST,
     ),
     -signal.SIGSEGV: Explained(
         "It crashed (segmentation fault); a build for another processor does that.", _OTHER_BUILD, 1
@@ -165,3 +191,8 @@ def explain(code: int | None, said: Explained | None) -> Explained:
     number = code if code is None or code < 128 else _WINDOWS_CODES.get(code, 128 - code)
     by_code = _UNKNOWN if number is None else _CODES.get(number, _UNKNOWN)
     return said if said is not None and said.weight >= by_code.weight else by_code
+
+
+def was_killed(code: int | None) -> bool:
+    """It ended by SIGKILL: what the system does when RAM runs out, and a person may do, too."""
+    return code in (-_signal("SIGKILL", 9), 128 + _signal("SIGKILL", 9))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from appliance import processes
 from appliance.engines import loading, pidfile, wire
 from appliance.engines.adapters import command, listen_at
-from appliance.engines.failures import Explained, exit_text, explain
+from appliance.engines.failures import UNKNOWN_PLACE, Explained, exit_text, explain, was_killed
 from appliance.engines.logparse import LoadReader
 from appliance.engines.logs import LogFile, LogRing
 from appliance.engines.process import Child, spawn, unlink
@@ -30,6 +31,8 @@ class Incarnation:
     """The pid file, by which a later daemon finds it when this one is gone; None: it could not be written."""
     started_at: float
     """Unix seconds."""
+    kills: int | None = None
+    """How often the system had ended a program for lack of memory, at the start; None: it does not tell."""
 
     @classmethod
     async def start(
@@ -52,7 +55,8 @@ class Incarnation:
         child = await spawn(
             what, marker=marker, ring=ring, on_line=reader.feed, secret=endpoint.key, file=file
         )
-        return cls(child, launch, endpoint, reader, ring, pidfile.write(paths, child, listen.socket), now)
+        note = pidfile.write(paths, child, listen.socket)
+        return cls(child, launch, endpoint, reader, ring, note, now, processes.memory_kills())
 
     @property
     def gpu_layers(self) -> int | None:
@@ -62,15 +66,29 @@ class Incarnation:
 
     async def load(self, kind: EngineKind, limits: loading.Limits) -> wire.Props:
         """Wait until it works, and return what it serves. Raises EngineFailed."""
-        return await loading.load(
+        props = await loading.load(
             self.child, self.endpoint, self.launch, kind,
             reader=self.reader, lines=lambda: self.ring.seq, limits=limits,
         )  # fmt: skip
+        self.reader.loaded()
+        return props
 
-    async def last_words(self, when: str) -> tuple[str, Explained]:
+    async def last_words(self, *, loading: bool) -> tuple[str, Explained]:
         """What happened and why, once it has ended by itself."""
         code = await self.child.wait()
-        return f"The engine ended {when} ({exit_text(code)}).", explain(code, self.reader.failure)
+        why = explain(code, self.reader.failure)
+        if why.memory == UNKNOWN_PLACE:
+            why = replace(why, memory=self.reader.out_of_memory(self.launch.plan.devices))
+        elif was_killed(code) and why is explain(code, None) and not (loading or self._killed_for_memory()):
+            why = replace(why, memory=None)
+        return f"The engine ended while {'loading' if loading else 'serving'} ({exit_text(code)}).", why
+
+    def _killed_for_memory(self) -> bool:
+        """The system has ended a program for lack of memory meanwhile. While loading no proof is needed:
+        there are services that do the same and are not counted.
+        """
+        now = processes.memory_kills()
+        return self.kills is not None and now is not None and now > self.kills
 
     async def end(self, limit_s: float) -> None:
         """End the process (SIGTERM, then SIGKILL after `limit_s`) and take its files away."""

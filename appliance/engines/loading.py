@@ -16,6 +16,7 @@ import aiohttp
 
 from appliance.engines import wire
 from appliance.engines.adapters import slots_of
+from appliance.engines.failures import UNKNOWN_PLACE
 from appliance.engines.logparse import LoadReader
 from appliance.engines.process import Child
 from appliance.engines.values import Endpoint, EngineKind, Launch
@@ -69,12 +70,23 @@ async def load(
             await wire.probe(client, kind, launch, limits.probe_s)
         except (ValueError, TimeoutError, aiohttp.ClientError) as error:
             await asyncio.sleep(_DEATH_SHOWS_S)  # if it died of it, the exit code says more
-            raise EngineFailed(
-                "The engine started but does not work.",
-                cause=clean_line(str(error) or "no answer in time", 300),
-                hint="Start it again; try another engine (--engine) when it happens again.",
-            ) from None
+            raise _does_not_work(error, reader, launch) from None
     return props
+
+
+def _does_not_work(error: Exception, reader: LoadReader, launch: Launch) -> EngineFailed:
+    """It started and does not answer; its log may say that memory ran out."""
+    said = reader.failure
+    if said is not None and said.memory is not None:
+        place = said.memory if said.memory != UNKNOWN_PLACE else reader.out_of_memory(launch.plan.devices)
+        return EngineFailed(
+            "The engine started but does not work.", cause=said.cause, hint=said.hint, out_of_memory=place
+        )
+    return EngineFailed(
+        "The engine started but does not work.",
+        cause=clean_line(str(error) or "no answer in time", 300),
+        hint="Start it again; try another engine (--engine) when it happens again.",
+    )
 
 
 def _as_planned(props: wire.Props, launch: Launch, kind: EngineKind, reader: LoadReader) -> wire.Props:

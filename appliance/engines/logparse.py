@@ -8,12 +8,13 @@ are counted anew with each load pass, and layers count only when a device holds 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from appliance.engines.failures import Explained, explain_line
-from appliance.planning import MeasuredRow
+from appliance.engines.failures import UNKNOWN_PLACE, Explained, explain_line, place_in
+from appliance.planning import MeasuredRow, MemoryPlan
+from appliance.planning.values import HOST
 from appliance.units import MIB
 
 _OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
@@ -40,6 +41,8 @@ class LoadReader:
     unified: bool | None = None
     n_ctx: int | None = None
     failure: Explained | None = None
+    ran_out_at: str | None = None
+    """The buffer, or the number of the device, that the last failed allocation was for."""
     rows: dict[str, MeasuredRow] = field(default_factory=dict)
     """The dry run's memory table, by device name and `Host`."""
     table_done: bool = False
@@ -50,6 +53,7 @@ class LoadReader:
     def feed(self, line: str) -> None:
         """Take one cleaned line."""
         self._table(line)
+        self.ran_out_at = place_in(line) or self.ran_out_at
         if "load_tensors: loading model tensors" in line:
             self._model = {}
         elif "llama_context: constructing" in line:
@@ -66,6 +70,22 @@ class LoadReader:
             self.failure is None or found.weight >= self.failure.weight
         ):
             self.failure = found
+
+    def loaded(self) -> None:
+        """It works: what failed on the way (llama.cpp tries again with less) explains no later end."""
+        self.failure = self.ran_out_at = None
+
+    def out_of_memory(self, devices: Sequence[MemoryPlan]) -> str:
+        """Where memory ran out: the name of one of the planned `devices`, `Host` or `unknown`."""
+        names = [device.name for device in devices]
+        found = self.ran_out_at
+        if found is None:
+            return UNKNOWN_PLACE
+        if on_host(found):
+            return HOST
+        named = [name for name in names if found == name or found.startswith(f"{name}_")]
+        numbered = [name for name in names if found.isdecimal() and name.rstrip("0123456789") + found == name]
+        return next(iter(named or numbered), UNKNOWN_PLACE)
 
     @property
     def gpu_layers(self) -> int | None:

@@ -9,6 +9,9 @@
 | `busy`     | it answers and has requests             | last lease back: ready; ended: starting        |
 | `stopping` | SIGTERM is sent                         | ended: absent                                  |
 | `failed`   | given up; `error`, `hint` say why       | `start()`: starting; `stop()`: absent          |
+
+Out of memory leads to `failed` at once, from every state: the same plan would end the same way. Who can plan
+with less learns where it ran out from `EngineFailed.out_of_memory`.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ log = logging.getLogger("appliance.engines")
 
 _DEFAULTS = Limits()
 _SHOWN_LINES = 20
+_LOOK = "Look at `appliance logs` and `appliance doctor`."
 
 
 class Engine:
@@ -79,8 +83,6 @@ class Engine:
         self._ready_at: float | None = None
         self._error: ApplianceError | None = None
 
-    # -- what others see ---------------------------------------------------------------------------
-
     @property
     def endpoint(self) -> Endpoint | None:
         """Where to send requests; None unless ready."""
@@ -110,6 +112,7 @@ class Engine:
             hint=self._error.hint if self._error is not None else None,
             last_lines=self._ring.last(_SHOWN_LINES, self._first_seq),
             log_file=str(self._file.path),
+            out_of_memory=self._out_of_memory,
             buffers=life.reader.buffers if life is not None else {},
         )
 
@@ -140,8 +143,6 @@ class Engine:
         if tokens_per_second > 0:
             old = self._speed
             self._speed = tokens_per_second if old is None else 0.7 * old + 0.3 * tokens_per_second
-
-    # -- commands ----------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Start it; returns at once. Does nothing while it is running or on its way."""
@@ -176,41 +177,40 @@ class Engine:
     async def stop(self) -> None:
         """SIGTERM, SIGKILL after a limit; returns once no process and no socket is left."""
         self._stop.set()
-        task = self._task
-        if task is not None:
-            await asyncio.shield(task)
+        if self._task is not None:
+            await asyncio.shield(self._task)
         self._error = None
         self._set("absent")
 
-    # -- the owner task ----------------------------------------------------------------------------
-
     async def _own(self) -> None:
         try:
-            while not self._stop.is_set():
-                was_ready = await self._live_once()
-                if self._stop.is_set():
-                    break
-                if not self._crashes.answered(was_ready):
-                    if self._crashes.many and self._error is not None:
-                        self._error = self._failure(
-                            self._crashes.sentence, self._error.cause, self._error.hint
-                        )
-                    self._set("failed")
-                    return
+            while not self._stop.is_set() and self._goes_on(await self._live_once()):
                 await self._back_off()
+            if self._stop.is_set():
+                return
         except EngineFailed as error:
-            self._fail(error.message, error.cause, error.hint)
+            self._note(error)
         except ApplianceError as error:
             log.error("%s is not started: %s", self._launch.model_id, error.message)
             self._error = error
-            self._set("failed")
         except OSError as error:
-            self._fail("The engine could not be started.", error.strerror, "Look at `appliance doctor`.")
+            self._note(EngineFailed("The engine could not be started.", cause=error.strerror, hint=_LOOK))
         except Exception as error:
             log.exception("The owner task of an engine broke")
-            self._fail("The engine could not be run.", type(error).__name__, "Look at `appliance logs`.")
+            self._note(EngineFailed("The engine broke.", cause=type(error).__name__, hint=_LOOK))
         finally:
             await self._end_life()
+        self._set("failed")
+
+    def _goes_on(self, was_ready: bool) -> bool:
+        """Whether a crash is answered by a restart. A plan that ran out of memory would do so again."""
+        if self._stop.is_set() or self._out_of_memory is not None:
+            return False
+        if self._crashes.answered(was_ready):
+            return True
+        if self._crashes.many and (last := self._error) is not None:
+            self._note(EngineFailed(self._crashes.sentence, cause=last.cause, hint=last.hint))
+        return False
 
     async def _live_once(self) -> bool:
         """One process from its start to its end. True when it had been ready."""
@@ -254,15 +254,15 @@ class Engine:
         self._ready_at = time.time()
         self._error = None
         self._set("busy" if self._busy else "ready")
-        took = self._ready_at - life.started_at
-        log.info("%s is ready after %.1f s, generation %d", self._launch.model_id, took, self._generation)
+        name, took = self._launch.model_id, self._ready_at - life.started_at
+        log.info("%s is ready after %.1f s, generation %d", name, took, self._generation)
 
     async def _ended(self, life: Incarnation) -> None:
         """Note why the process ended by itself."""
         if self._ready_at is not None:
             self._set("starting")  # at once: nobody shall send a request to it any more
-        message, why = await life.last_words("while loading" if self._ready_at is None else "while serving")
-        self._error = self._failure(message, why.cause, why.hint)
+        message, why = await life.last_words(loading=self._ready_at is None)
+        self._note(EngineFailed(message, cause=why.cause, hint=why.hint, out_of_memory=why.memory))
         log.error("%s", message)
 
     async def _back_off(self) -> None:
@@ -273,19 +273,19 @@ class Engine:
 
     async def _end_life(self) -> None:
         life, self._life = self._life, None
-        if life is None:
-            return
-        if self._stop.is_set():
-            self._set("stopping")
-        await life.end(self._limits.stop_s)
+        if life is not None:
+            if self._stop.is_set():
+                self._set("stopping")
+            await life.end(self._limits.stop_s)
 
-    def _failure(self, message: str, cause: str | None, hint: str | None) -> EngineFailed:
-        lines = self._ring.last(_SHOWN_LINES, self._first_seq)
-        return EngineFailed(message, cause=cause, hint=hint, lines=lines)
+    def _note(self, error: EngineFailed) -> None:
+        """Keep why it ended, with what it said last."""
+        error.lines = self._ring.last(_SHOWN_LINES, self._first_seq)
+        self._error = error
 
-    def _fail(self, message: str, cause: str | None, hint: str | None) -> None:
-        self._error = self._failure(message, cause, hint)
-        self._set("failed")
+    @property
+    def _out_of_memory(self) -> str | None:
+        return self._error.out_of_memory if isinstance(self._error, EngineFailed) else None
 
     def _follow_leases(self) -> None:
         if self._state in ("ready", "busy"):

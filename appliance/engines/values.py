@@ -110,5 +110,7 @@ class EngineSnapshot:
     hint: str | None
     last_lines: tuple[str, ...]
     log_file: str | None
+    out_of_memory: str | None
+    """The place whose memory ran out (a device's name, `Host` or `unknown`) when that is the error."""
     buffers: Mapping[str, Mapping[str, float]]
     """MiB as the log says, by buffer and purpose: `{"Vulkan0": {"model": 51.94, "kv": 16.5}}`."""
