@@ -16,8 +16,6 @@ _BACKENDS = (
     ("Vulkan", "vulkan"), ("SYCL", "sycl"), ("OpenCL", "opencl"), ("MUSA", "musa"), ("CANN", "cann"),
 )  # fmt: skip
 _SOFTWARE = ("llvmpipe", "lavapipe", "swiftshader", "softpipe", "basic render", "pocl")
-_LLVMPIPE_TENSOR = 128 * MIB
-"""maxStorageBufferRange of Mesa's llvmpipe: a larger tensor stays on the host (measured)."""
 
 
 def from_text(text: str) -> tuple[DeviceMemory, ...]:
@@ -34,11 +32,17 @@ def from_json(text: str) -> tuple[DeviceMemory, ...]:
 def _from_row(row: dict[str, Any]) -> DeviceMemory:
     total = row["total"] or None  # some backends answer 0 for unknown
     free = row["free"] if total is not None else None
-    return _device(row["name"], row["description"], total, free, row["kind"] == "igpu")
+    pci = clean_line(str(row.get("pci") or ""), 20).lower() or None
+    return _device(row["name"], row["description"], total, free, row["kind"] == "igpu", pci)
 
 
 def _device(
-    name: str, description: str, total: int | None, free: int | None, integrated: bool | None
+    name: str,
+    description: str,
+    total: int | None,
+    free: int | None,
+    integrated: bool | None,
+    pci: str | None = None,
 ) -> DeviceMemory:
     description = clean_line(description, 200)
     backend = next((word for prefix, word in _BACKENDS if name.startswith(prefix)), "other")
@@ -51,7 +55,7 @@ def _device(
         free=free,
         software=software,
         integrated=True if backend == "metal" else integrated,
-        max_tensor=_LLVMPIPE_TENSOR if "llvmpipe" in description.lower() else None,
+        pci=pci,
     )
 
 

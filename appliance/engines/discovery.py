@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance import settings
-from appliance.engines import devices
+from appliance.engines import devices, vulkan
 from appliance.engines.environment import child_environment
 from appliance.engines.failures import exit_text
 from appliance.engines.floor import floor_note
@@ -28,6 +28,8 @@ log = logging.getLogger("appliance.engines")
 
 LOOK_S = 15.0
 """Seconds for one question to an engine: a first start after a reboot reads 200 MB of libraries."""
+VULKAN_S = 5.0
+"""Seconds for Vulkan's own answer: without it a plan knows less, and nothing else is lost."""
 CHILDREN = Path(__file__).parent / "children"
 _VERSION = re.compile(r"version: (\S.*)")
 
@@ -58,8 +60,7 @@ def _expanded(path: str) -> str:
 
 async def _llama_server(path: str) -> Build:
     try:
-        version_code, version_text = await ask([path, "--version"])
-        list_code, list_text = await ask([path, "--list-devices"])
+        (version_code, version_text), (list_code, list_text) = await _both(path)
     except OSError as error:
         return _unusable(path, None, f"{path} does not start: {error.strerror or type(error).__name__}.")
     match = _VERSION.search(version_text)
@@ -67,8 +68,39 @@ async def _llama_server(path: str) -> Build:
     if version_code != 0 or list_code != 0 or version is None:
         why = "no answer in time" if version_code is None else exit_text(version_code or list_code)
         return _unusable(path, version, f"{path} did not answer like a llama-server ({why}).")
-    found = devices.from_text(list_text)
+    found = await _asked_vulkan(devices.from_text(list_text))
     return _build("llama-server", path, version, f"llama-server {version}", found)
+
+
+async def _both(path: str) -> tuple[tuple[int | None, str], tuple[int | None, str]]:
+    """Version and devices, asked side by side. Raises OSError when the program can't be started."""
+    asked = (ask([path, "--version"]), ask([path, "--list-devices"]))
+    version, listed = await asyncio.gather(*asked, return_exceptions=True)
+    if isinstance(version, BaseException):
+        raise version
+    if isinstance(listed, BaseException):
+        raise listed
+    return version, listed
+
+
+async def _asked_vulkan(found: tuple[DeviceMemory, ...]) -> tuple[DeviceMemory, ...]:
+    """The devices with what Vulkan itself says of them, asked once per process and only where it is used.
+
+    The engine has woken the GPU before, so this look wakes nothing more.
+    """
+    names = vulkan.names_of(found)
+    if not names:
+        return found
+    known = vulkan.remembered(names)
+    if known is None:
+        try:
+            script = [sys.executable, "-I", "-S", str(CHILDREN / "vulkan.py")]
+            code, text = await ask(script, timeout_s=VULKAN_S)
+        except OSError:
+            code, text = None, ""
+        known = vulkan.from_json(text) if code == 0 else ()
+        vulkan.remember(names, known)
+    return vulkan.refined(found, known)
 
 
 def _unusable(path: str, version: str | None, note: str) -> Build:
@@ -87,7 +119,7 @@ async def _python(kind: EngineKind, distribution: str, module: str) -> Build | N
     try:
         if code != 0:
             raise ValueError("no answer in time" if code is None else exit_text(code))
-        found = devices.from_json(text)
+        found = await _asked_vulkan(devices.from_json(text))
     except (ValueError, KeyError, TypeError) as error:
         note = f"{name} is installed, but can't be loaded: {clean_line(str(error), 200)}."
         return Build(kind, None, version, name, note=note, usable=False)

@@ -24,6 +24,7 @@ def xllamacpp_devices() -> list[dict[str, Any]]:
             "total": device["memory_total"],
             "free": device["memory_free"],
             "kind": _KINDS.get(int(device["type"]), "other"),
+            "pci": device.get("device_id"),
         }
         for device in xllamacpp.get_device_info()
     ]
