@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
-from appliance.planning.cache import Load
 from appliance.planning.flags import Side
 
 
@@ -33,6 +31,8 @@ class Bytes:
     kv: int = 0
     compute: int = 0
     overhead: int = 0
+    formula: int = 0
+    """The compute buffer by formula alone, before what was learned: not a part of the total."""
 
     @property
     def total(self) -> int:
@@ -44,6 +44,7 @@ class Bytes:
             self.kv + other.kv,
             self.compute + other.compute,
             self.overhead + other.overhead,
+            self.formula + other.formula,
         )
 
 
@@ -53,14 +54,3 @@ class Estimate:
 
     devices: tuple[Bytes, ...]
     host: Bytes
-
-
-class Draft(Protocol):
-    """A draft model: a second, small model that guesses tokens ahead."""
-
-    @property
-    def weights(self) -> int:
-        """Bytes of its weights."""
-
-    def cost(self, load: Load, *, on_gpu: bool) -> tuple[Bytes, Bytes]:
-        """What it takes (on the device, in RAM) beside a target with these settings."""

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from appliance.gguf import Header, ModelShape, shape_of
 from appliance.planning.cache import Load, kv_layer_bytes, state_layer_bytes
-from appliance.planning.candidate import Bytes, Candidate, Draft, Estimate
+from appliance.planning.candidate import Bytes, Candidate, Estimate
 from appliance.planning.compute import ComputeModel, era_of
+from appliance.planning.extras import DraftModel, with_draft
 from appliance.planning.placement import Placement, place
 from appliance.planning.reads import Read, ReadModel
 from appliance.planning.speed import tokens_per_second
@@ -47,7 +48,7 @@ class Estimator:
         *,
         engine_build: str | None,
         mmproj: Projector | None = None,
-        draft: Draft | None = None,
+        draft: Header | None = None,
         learned: Mapping[str, Learned],
     ) -> None:
         self.shape: ModelShape = shape_of(header)
@@ -56,10 +57,11 @@ class Estimator:
         self.host = host
         self.request = request
         self.mmproj = mmproj
-        self.draft = draft
+        self.era = era_of(engine_build or "")
+        self.draft = None if draft is None else DraftModel(draft, self.era)
         self.in_process_server = (engine_build or "").startswith("llama-cpp-python")
         """It keeps the logits of whole batches and full-size windows, and serves one request at a time."""
-        self._compute = ComputeModel(self.shape, self.weights, era_of(engine_build or ""))
+        self._compute = ComputeModel(self.shape, self.weights, self.era)
         self._reads = ReadModel(self.shape, self.weights)
         self._learned = learned
         self._caches: dict[Load, tuple[int, ...]] = {}
@@ -83,7 +85,7 @@ class Estimator:
         """The candidate as the engine sees it."""
         ubatch = candidate.n_ubatch
         whole = self.request.embedding or self.shape.encoder or self.in_process_server
-        return Load(
+        load = Load(
             ctx=candidate.ctx,
             slots=candidate.parallel,
             n_ubatch=min(ubatch, candidate.ctx * candidate.parallel),
@@ -92,6 +94,7 @@ class Estimator:
             n_outputs=ubatch if whole else candidate.parallel,
             swa_full=self.in_process_server,
         )
+        return load if self.draft is None or candidate.draft is None else with_draft(load)
 
     def used(self, candidate: Candidate) -> tuple[int, ...]:
         """Indices of the devices that take part."""
@@ -114,17 +117,15 @@ class Estimator:
         for place_, index in enumerate(used):
             devices[index] = self._device(place_, index, placement, shares, load, compute.devices[place_])
         host = self._host(placement, working, load, compute.host) + Bytes(compute=compute.output)
-        extra = self._projector(candidate)
-        if candidate.mmproj == "gpu" and used:
-            devices[used[0]] += extra
-        else:
-            host += extra
-        if self.draft is not None and candidate.draft is not None:
-            on_gpu, in_ram = self.draft.cost(load, on_gpu=candidate.draft == "gpu" and bool(used))
-            host += in_ram
-            if used:
-                devices[used[0]] += on_gpu
-        shared = sum(b.total for d, b in zip(self.devices, devices, strict=True) if is_shared(d))
+        on_gpu, in_ram = self.beside(candidate)
+        host += in_ram
+        if used:
+            devices[used[0]] += on_gpu
+        shared = sum(
+            max(taken.total - device.apart, 0)
+            for device, taken in zip(self.devices, devices, strict=True)
+            if is_shared(device)
+        )
         return Estimate(tuple(devices), host + Bytes(overhead=ENGINE_PROCESS + shared))
 
     def reads(self, candidate: Candidate, filled: int) -> tuple[Read, ...]:
@@ -155,10 +156,30 @@ class Estimator:
             )
         return self._on[key]
 
-    def _projector(self, candidate: Candidate) -> Bytes:
-        if self.mmproj is None or candidate.mmproj is None:
-            return Bytes()
-        return Bytes(model=self.mmproj.weights, compute=self.mmproj.compute)
+    def beside(self, candidate: Candidate) -> tuple[Bytes, Bytes]:
+        """What projector and draft model take: on the first device that takes part, and in RAM."""
+        used = self.used(candidate)
+        seen, drafting = self._projector(candidate, used), self._drafting(candidate, used)
+        return seen[0] + drafting[0], seen[1] + drafting[1]
+
+    def _projector(self, candidate: Candidate, used: tuple[int, ...]) -> tuple[Bytes, Bytes]:
+        seen = self.mmproj
+        if seen is None or candidate.mmproj is None:
+            return Bytes(), Bytes()
+        if candidate.mmproj == "gpu" and used:
+            return Bytes(model=seen.weights, compute=seen.compute), Bytes(compute=seen.host)
+        return Bytes(), Bytes(model=seen.weights, compute=seen.compute + seen.host)
+
+    def _drafting(self, candidate: Candidate, used: tuple[int, ...]) -> tuple[Bytes, Bytes]:
+        load = self.load(candidate)
+        if self.draft is None or candidate.draft is None:
+            return Bytes(), Bytes()
+        if candidate.draft == "gpu" and used:
+            taken = self.draft.on_device(load, self.devices[used[0]])
+            there = Bytes(taken.model, taken.kv, taken.compute)
+            return there, Bytes(model=taken.host_model, compute=taken.host_compute)
+        taken = self.draft.in_ram(load)
+        return Bytes(), Bytes(taken.host_model, taken.kv, taken.host_compute)
 
     def _device(
         self,
@@ -181,8 +202,8 @@ class Estimator:
             model, kv = self._divided(placement, shares, place_, kv, load)
         whole = not placement.on_host and not placement.cpu_moe
         factor = learned.full if whole else learned.partial
-        compute = compute if factor is None else round(compute * factor)
-        return Bytes(model, kv, compute, driver_overhead(device, learned))
+        corrected = compute if factor is None else round(compute * factor)
+        return Bytes(model, kv, corrected, driver_overhead(device, learned), compute)
 
     def _divided(
         self, placement: Placement, shares: tuple[int, ...], place_: int, kv: int, load: Load
@@ -215,5 +236,5 @@ class Estimator:
         else:
             model += weights.output_off(working[placement.output].max_tensor)
         factor = self.learned(HOST).partial if working else self.learned(HOST).full
-        compute = compute if factor is None else round(compute * factor)
-        return Bytes(model, sum(caches[il] for il in on_host), compute)
+        corrected = compute if factor is None else round(compute * factor)
+        return Bytes(model, sum(caches[il] for il in on_host), corrected, formula=compute)

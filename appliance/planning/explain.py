@@ -136,7 +136,7 @@ def _extras(estimator: Estimator, taken: Candidate) -> list[Reason]:
         lines.append(Reason("projector", text, estimator.mmproj.weights))
     if estimator.draft is not None:
         where = {"gpu": "on the GPU", "cpu": "in RAM", None: "left out: there is no room for it"}[taken.draft]
-        lines.append(Reason("draft", f"the draft model ({size(estimator.draft.weights)}) is {where}"))
+        lines.append(Reason("draft", f"the draft model ({size(estimator.draft.weights.total)}) is {where}"))
     return lines
 
 

@@ -43,7 +43,16 @@ _VERDICTS = frozenset({"does_not_fit", "would_fit"})
 def _replace(plan: MemoryPlan, row: MeasuredRow | None) -> MemoryPlan:
     if row is None:
         return plan
-    return _balanced(replace(plan, model=row.model, kv=row.context, compute=row.compute, how="measured"))
+    beside = plan.beside
+    return _balanced(
+        replace(
+            plan,
+            model=row.model + beside.model,
+            kv=row.context + beside.kv,
+            compute=row.compute + beside.compute,
+            how="measured",
+        )
+    )
 
 
 def _balanced(plan: MemoryPlan) -> MemoryPlan:

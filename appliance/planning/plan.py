@@ -8,10 +8,10 @@ from appliance.errors import UsageError
 from appliance.gguf import Header
 from appliance.planning import accounts, change, explain
 from appliance.planning.cache import known_kv_type, quantised
-from appliance.planning.candidate import Bytes, Draft
+from appliance.planning.candidate import Bytes
 from appliance.planning.estimate import Estimator, is_shared
 from appliance.planning.flags import Flags
-from appliance.planning.result import MemoryPlan, OverheadHow, Plan, Reason, Speed
+from appliance.planning.result import Beside, MemoryPlan, OverheadHow, Plan, Reason, Speed
 from appliance.planning.search import Choice, choose
 from appliance.planning.speed import how_of
 from appliance.planning.splits import counts
@@ -27,7 +27,7 @@ def make_plan(
     model: str,
     engine_build: str | None,
     mmproj: Projector | None = None,
-    draft: Draft | None = None,
+    draft: Header | None = None,
     learned: Mapping[str, Learned] | None = None,
 ) -> Plan:
     """The best plan for this model on this machine; `fits` is False, with reasons, when there is none.
@@ -51,7 +51,7 @@ def make_plan(
     taken = choice.candidate
     used = estimator.used(taken)
     shown = tuple(_device_memory(estimator, index, choice) for index in used)
-    ram = _memory(HOST, host.total, _free(host.available, host.ours), request.reserve, choice.estimate.host)
+    ram = _host_memory(estimator, choice)
     speed = _speed(estimator, choice)
     return Plan(
         model=model,
@@ -139,7 +139,18 @@ def _device_memory(estimator: Estimator, index: int, choice: Choice) -> MemoryPl
     how: OverheadHow = "typical" if estimator.learned(device.name).overhead is None else "learned"
     taken = choice.estimate.devices[index]
     free = _free(device.free, device.ours)
-    return _memory(device.name, device.total, free, estimator.request.reserve, taken, how)
+    on_gpu, _ = estimator.beside(choice.candidate)
+    first = estimator.used(choice.candidate)[0] == index
+    return _memory(
+        device.name, device.total, free, estimator.request.reserve, taken, how, on_gpu if first else Bytes()
+    )
+
+
+def _host_memory(estimator: Estimator, choice: Choice) -> MemoryPlan:
+    host = estimator.host
+    free = _free(host.available, host.ours)
+    _, in_ram = estimator.beside(choice.candidate)
+    return _memory(HOST, host.total, free, estimator.request.reserve, choice.estimate.host, "typical", in_ram)
 
 
 def _free(free: int | None, ours: int) -> int | None:
@@ -148,12 +159,19 @@ def _free(free: int | None, ours: int) -> int | None:
 
 
 def _memory(
-    name: str, total: int | None, free: int | None, reserve: int, taken: Bytes, how: OverheadHow = "typical"
+    name: str,
+    total: int | None,
+    free: int | None,
+    reserve: int,
+    taken: Bytes,
+    how: OverheadHow,
+    beside: Bytes,
 ) -> MemoryPlan:
     spare = None if free is None else free - reserve - taken.total
     return MemoryPlan(
         name, total, free, reserve, taken.model, taken.kv, taken.compute, taken.overhead, spare,
-        overhead_how=how,
+        overhead_how=how, beside=Beside(beside.model, beside.kv, beside.compute),
+        computed_compute=taken.formula,
     )  # fmt: skip
 
 

@@ -94,7 +94,9 @@ def ubatches(estimator: Estimator, ctx: int, *, on_gpu: bool) -> tuple[int, ...]
         return (max(request.n_ubatch or _UBATCH, pad(ctx)),)
     if request.n_ubatch is not None:
         return (request.n_ubatch,)
-    return UBATCHES if real and not estimator.in_process_server else (_UBATCH,)
+    found = UBATCHES if real and not estimator.in_process_server else (_UBATCH,)
+    least = 0 if estimator.mmproj is None else estimator.mmproj.n_ubatch  # a picture goes in one piece
+    return tuple(dict.fromkeys(max(size, least) for size in found))
 
 
 def kv_choices(shape: ModelShape, request: PlanRequest) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from appliance.planning.reads import Read
 from appliance.planning.values import Split
 
 FlashAttention = Literal["on", "auto"]
@@ -22,6 +23,15 @@ class Reason:
     code: str
     text: str
     n_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What projector and draft model take of a place; the engine's own table does not tell."""
+
+    model: int = 0
+    kv: int = 0
+    compute: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +53,8 @@ class MemoryPlan:
     how: How = "computed"
     """Of model, KV and compute: the engine's own figures, or the planner's formulas."""
     overhead_how: OverheadHow = "typical"
+    beside: Beside = Beside()
+    """Computed, and contained in model, KV and compute."""
     computed_compute: int | None = None
     """The formula's own figure for `compute`, before anything measured or learned took its place: what a
     load is compared with. None: not kept, and the load teaches nothing about it."""
@@ -107,6 +119,10 @@ class Plan:
     """None: no bandwidth is known."""
     given_up: tuple[str, ...] = ()
     """Degradation codes of what a load that ran out of memory made smaller than first planned."""
+    reads: tuple[Read, ...] = ()
+    """What a token reads of each of `devices` and, last, of RAM, with an empty context; empty: not known."""
+    reads_full: tuple[Read, ...] = ()
+    """The same with the whole context of the request filled."""
 
     def to_json(self) -> dict[str, Any]:
         """The document of `plan --json`."""

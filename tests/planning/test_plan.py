@@ -238,7 +238,7 @@ def test_two_cards_share_the_layers_by_free_memory() -> None:
     found = plan(
         llama_like(n_layer=32, n_ff=28_672),
         gpu(9 * GIB),
-        gpu(4.75 * GIB, name="CUDA1"),
+        gpu(4_864 * MIB, name="CUDA1"),
         ctx=8_192,
         parallel=1,
     )
