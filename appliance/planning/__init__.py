@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from appliance.planning.cache import Load, kv_bytes, kv_layer_bytes, state_bytes
 from appliance.planning.compute import Era, cpu_compute, era_of, gpu_compute, host_compute
+from appliance.planning.flags import Flags, parse_flags
 from appliance.planning.measured import apply_measurement
 from appliance.planning.plan import make_plan
 from appliance.planning.result import MemoryPlan, Plan, Reason, Speed
@@ -21,12 +22,14 @@ from appliance.planning.values import (
     PlanRequest,
     Projector,
 )
+from appliance.planning.whatif import WhatIf, what_if
 
 __all__ = [
     "HOST",
     "DeviceMemory",
     "Era",
     "Fit",
+    "Flags",
     "Holder",
     "HostMemory",
     "Learned",
@@ -38,6 +41,7 @@ __all__ = [
     "Projector",
     "Reason",
     "Speed",
+    "WhatIf",
     "Where",
     "apply_measurement",
     "cpu_compute",
@@ -48,6 +52,8 @@ __all__ = [
     "kv_bytes",
     "kv_layer_bytes",
     "make_plan",
+    "parse_flags",
     "rough_fit",
     "state_bytes",
+    "what_if",
 ]
