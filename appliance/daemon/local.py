@@ -10,11 +10,12 @@ from dataclasses import replace
 
 from appliance.catalog import ModelRef
 from appliance.daemon.serving import Serving, ServingSnapshot
+from appliance.daemon.speeds import BandwidthLearner, conditions_of, plan_key, power_of
 from appliance.engines import Endpoint
 from appliance.errors import UnknownModel
 from appliance.gateway.admission import Admission, QueueSnapshot
-from appliance.gateway.ports import Outcome, Served
-from appliance.monitor import Monitor, power_source, speed_key
+from appliance.gateway.ports import Conditions, Outcome, Served
+from appliance.monitor import Monitor, speed_key
 from appliance.operations.models import Library
 from appliance.routing import LocalView
 
@@ -26,10 +27,13 @@ SHORTEST_SPEED_SAMPLE = 8
 class LocalSide:
     """Implements `appliance.gateway.ports.Local` over the one served model."""
 
-    def __init__(self, library: Library, serving: Serving, monitor: Monitor) -> None:
+    def __init__(
+        self, library: Library, serving: Serving, monitor: Monitor, learner: BandwidthLearner | None = None
+    ) -> None:
         self._library = library
         self._serving = serving
         self._monitor = monitor
+        self._learner = learner
         self._admission: Admission | None = None
         self._queue_of: ModelRef | None = None
         self._changed = asyncio.Event()
@@ -174,11 +178,15 @@ class LocalSide:
         if snapshot.plan is None or (outcome.tokens_out or 0) < SHORTEST_SPEED_SAMPLE:
             return
         tokens = (outcome.tokens_in or 0) + (outcome.tokens_out or 0)
-        battery = self._monitor.snapshot.battery
-        power = power_source(battery.plugged if battery is not None else True)
-        plan = f"{snapshot.plan.engine_build}/{snapshot.plan.gpu_layers}/{snapshot.plan.kv_type}"
+        plan, power = plan_key(snapshot.plan), power_of(self._monitor.snapshot)
         key = speed_key(served.ref, plan, power, streams=outcome.running, tokens=tokens)
         self._monitor.observe_speed(key, speed)
+        if self._learner is not None and not self.degraded(served):
+            self._learner.learn(snapshot.plan, outcome, self.conditions(served))
+
+    def conditions(self, served: Served) -> Conditions:
+        plan = self._serving.snapshot.plan if self._is_current(served) else None
+        return conditions_of(self._monitor.snapshot, plan)
 
     def models(self) -> Sequence[Served]:
         """What answers now: the served model, and those that a remote is configured for."""

@@ -16,9 +16,11 @@ from appliance.daemon.local import LocalSide
 from appliance.daemon.looks import Looks
 from appliance.daemon.remote_side import RemoteSide
 from appliance.daemon.serving import Serving, ServingSnapshot
+from appliance.daemon.speeds import BandwidthLearner
 from appliance.journal import Journal
 from appliance.monitor import Monitor
 from appliance.operations import remote as remote_operations
+from appliance.operations.learning import Lessons
 from appliance.operations.models import Library
 from appliance.paths import Paths
 from appliance.remotes import RemotePool
@@ -36,7 +38,8 @@ class Rooms:
         self.journal = Journal(paths.journal_file)
         self.monitor = Monitor(library.settings.governor)
         self.serving = Serving(library, self._serving_changed)
-        self.local = LocalSide(library, self.serving, self.monitor)
+        self.learner = BandwidthLearner(Lessons(paths.learned).note_bandwidth)
+        self.local = LocalSide(library, self.serving, self.monitor, self.learner)
         self.remotes = RemoteSide(self._pool(library.settings))
         self.looks = Looks(lambda: self.library.settings)
         self.fetching = Fetching(lambda: self.library, self.serving)
@@ -60,6 +63,7 @@ class Rooms:
             ("looks", self.looks.close()),
             ("downloads", self.downloads.close()),
             ("serving", self.serving.stop()),
+            ("learner", self.learner.close()),
             ("remotes", self.remotes.pool.stop()),
             ("monitor", self.monitor.stop()),
             ("journal", self.journal.close()),

@@ -55,6 +55,8 @@ class Place:
     entered: float
     _queue: Admission = field(repr=False)
     granted_at: float | None = None
+    streams: int = 1
+    """The most places that held a slot at once while this one did, itself included."""
     completed: bool = False
     """Set it when the reply was complete: only then its time counts for the prediction."""
     _granted: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
@@ -126,8 +128,7 @@ class Admission:
         now = self.clock()
         place = Place(lane, now, self)
         if len(self._running) < self._slots and self._count() == 0:
-            self._running.add(place)
-            place._grant(now)
+            self._grant(place, now)
             return place
         if self._count() >= self._max_queue:
             raise Rejected(
@@ -206,6 +207,10 @@ class Admission:
         for lane in LANES:
             places = self._waiting[lane]
             while places and len(self._running) < self._slots:
-                place = places.popleft()
-                self._running.add(place)
-                place._grant(now)
+                self._grant(places.popleft(), now)
+
+    def _grant(self, place: Place, now: float) -> None:
+        self._running.add(place)
+        for running in self._running:
+            running.streams = max(running.streams, len(self._running))
+        place._grant(now)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from appliance.gateway.access import Caller
-from appliance.gateway.ports import Outcome, Served
+from appliance.gateway.ports import Conditions, Outcome, Served
 from appliance.gateway.speeds import Sample
 from appliance.journal import Row
 from appliance.routing import Lane
@@ -51,6 +51,10 @@ class Course:
     ended_at: float | None = None
     usage: Mapping[str, Any] | None = None
     timings: Mapping[str, Any] | None = None
+    conditions: Conditions = field(default_factory=Conditions)
+    """Of the machine when a local reply ended."""
+    streams: int | None = None
+    """The most local requests at once while this one ran here."""
 
     def to_local(self, reason: str, degraded: tuple[str, ...]) -> None:
         """The local side is about to answer."""
@@ -138,11 +142,27 @@ class Course:
             total_ms=_ms(self.total_s),
             degraded=",".join(self.degraded) or None,
             client=self.user_agent,
+            **self._here(),
         )
+
+    def _here(self) -> dict[str, Any]:
+        """What the journal keeps of a local reply only: a remote's speed says nothing about this machine."""
+        if self.route != "local":
+            return {}
+        now = self.conditions
+        return {"thermal": now.thermal, "power": now.power, "streams": self.streams, "plan": now.plan}
 
     def outcome(self, running: int, *, ok: bool) -> Outcome:
         """What the speed baseline learns from it."""
-        return Outcome(self.tokens_in, self.tokens_out, self.tokens_per_second, self.answer_s, running, ok)
+        return Outcome(
+            self.tokens_in,
+            self.tokens_out,
+            self.tokens_per_second,
+            self.answer_s,
+            running,
+            ok,
+            self.streams,
+        )
 
     def sample(self) -> Sample:
         """What predictions for later requests learn from it."""

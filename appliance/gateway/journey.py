@@ -184,6 +184,8 @@ class Journey:
             raise UpstreamFailed("refused", error.message) from None
         finally:
             place.completed = place.completed or course.delivered
+            course.conditions = gate.local.conditions(ask.served)
+            course.streams = max(place.streams, ask.n)  # each choice of one request is a stream of its own
             self._answered_here(endpoint, running, ok=place.completed)
 
     def _answered_here(self, endpoint: Endpoint, running: int, *, ok: bool) -> None:

@@ -51,6 +51,19 @@ class Outcome:
     running: int
     """Requests inside the engine when this one started, itself included."""
     ok: bool
+    streams: int | None = None
+    """The most that ran there at once while this one did, itself included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What the speed of a local reply depends on beside the model. Unknown is None."""
+
+    thermal: str | None = None
+    """`cool warm throttled critical`."""
+    power: Literal["ac", "battery"] | None = None
+    plan: str | None = None
+    """Short text key of the plan."""
 
 
 class Local(Protocol):
@@ -102,6 +115,10 @@ class Local(Protocol):
 
     def finished(self, served: Served, outcome: Outcome) -> None:
         """A local generation ended."""
+        ...
+
+    def conditions(self, served: Served) -> Conditions:
+        """How the machine is now, for the journal."""
         ...
 
     def models(self) -> Sequence[Served]:

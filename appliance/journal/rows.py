@@ -37,6 +37,14 @@ class Row:
     """Degradation codes, separated by commas."""
     client: str | None = None
     """The caller's User-Agent, cleaned and cut."""
+    thermal: str | None = None
+    """Heat of this machine when a local reply ended: `cool warm throttled critical`."""
+    power: str | None = None
+    """What fed this machine then: `ac` or `battery`."""
+    streams: int | None = None
+    """The most local requests that ran at once while this one did, itself included."""
+    plan: str | None = None
+    """Short text key of the plan that a local engine ran with; replies with the same key can be compared."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -15,11 +15,12 @@ from typing import TypeVar
 
 from appliance.errors import ApplianceError
 from appliance.journal.rows import Row, Today
+from appliance.journal.schema import SCHEMA_VERSION, bring_up, version_of
+from appliance.journal.speeds import Seen, speeds_in
 
 log = logging.getLogger("appliance.journal")
 T = TypeVar("T")
 
-SCHEMA_VERSION = 1
 KEPT_DAYS = 90
 KEPT_ROWS = 200_000
 PRUNE_EVERY = 5_000
@@ -28,14 +29,6 @@ MAX_PENDING = 1_000
 """Rows that may wait for a slow disk; further ones are counted and dropped, never queued without end."""
 
 _COLUMNS = tuple(field.name for field in fields(Row))
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS requests (
-  request_id TEXT PRIMARY KEY, started_at REAL NOT NULL, model TEXT, served_model TEXT,
-  route TEXT NOT NULL, reason TEXT NOT NULL, lane TEXT NOT NULL, path TEXT NOT NULL, status INTEGER NOT NULL,
-  tokens_in INTEGER, tokens_out INTEGER, queue_ms REAL, ttft_ms REAL, tokens_per_second REAL, total_ms REAL,
-  degraded TEXT, client TEXT);
-CREATE INDEX IF NOT EXISTS requests_started_at ON requests (started_at);
-"""
 
 
 class Journal:
@@ -79,6 +72,13 @@ class Journal:
         midnight = moment.replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
         return await self._run(lambda: self._today(midnight))
 
+    async def speeds(self, served_model: str, plan: str | None = None) -> tuple[Seen, ...]:
+        """Decode speeds that this model was seen with here; what was never seen is not in it.
+
+        Only replies by one plan are compared: `plan`, or the one of the newest reply that counts.
+        """
+        return await self._run(lambda: speeds_in(self._connection, served_model, plan))
+
     async def close(self) -> None:
         """Write what is pending and close the file."""
         await self._run(self._close)
@@ -93,15 +93,14 @@ class Journal:
             self._file.chmod(0o600)
             db.execute("PRAGMA journal_mode=WAL")
             db.execute("PRAGMA synchronous=NORMAL")
-            found = db.execute("PRAGMA user_version").fetchone()[0]
+            found = version_of(db)
             if found > SCHEMA_VERSION:
                 raise ApplianceError(
                     f"The journal {self._file} was written by a newer version.",
                     cause=f"It has schema {found}; this version knows {SCHEMA_VERSION}.",
                     hint="Install the newer version again, or move the file away.",
                 )
-            db.executescript(_SCHEMA)
-            db.execute(f"PRAGMA user_version={SCHEMA_VERSION:d}")
+            bring_up(db)
             self._prune(db)
             db.commit()
         except (sqlite3.Error, OSError) as error:

@@ -8,7 +8,7 @@ the cached rows of its request, a recurrent block reads its state and writes it 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
 
@@ -168,6 +168,15 @@ class _Sums:
     """Blocks of which a part stays in RAM, since the device does not take all tensors."""
     split_dense: tuple[int, ...]
     """The same when the experts stay there anyway."""
+
+
+def between(empty: Sequence[Read], full: Sequence[Read], share: float) -> tuple[Read, ...]:
+    """The reads with a part of the context filled: `share` of it, 0 to 1, on a straight line between the two."""
+    share = min(max(share, 0.0), 1.0)
+    return tuple(
+        replace(a, n_bytes=round(a.n_bytes + share * (b.n_bytes - a.n_bytes)))
+        for a, b in zip(empty, full, strict=True)
+    )
 
 
 def gpu_layer_s(backend: str) -> float:

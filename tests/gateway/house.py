@@ -16,7 +16,7 @@ from appliance.errors import RemoteError, UnknownModel, UsageError
 from appliance.gateway.admission import Admission
 from appliance.gateway.app import make_app, make_runner
 from appliance.gateway.limits import Limits
-from appliance.gateway.ports import Outcome, Ports, ReportedOutcome, Served
+from appliance.gateway.ports import Conditions, Outcome, Ports, ReportedOutcome, Served
 from appliance.journal import Row
 from appliance.routing import LocalView, Policy, RemoteView, ThermalState
 from appliance.settings import Routing, Server, Settings
@@ -43,6 +43,7 @@ class FakeLocal:
         self.detail = ""
         self.codes: tuple[str, ...] = ()
         self.outcomes: list[Outcome] = []
+        self.now = Conditions("cool", "ac", "llama-server b1/31/f16")
         self.loaded = asyncio.Event()
         self.url: str | None = None
         self.own: Endpoint | None = None
@@ -84,6 +85,9 @@ class FakeLocal:
 
     def finished(self, served: Served, outcome: Outcome) -> None:
         self.outcomes.append(outcome)
+
+    def conditions(self, served: Served) -> Conditions:
+        return self.now
 
     def models(self) -> Sequence[Served]:
         return (TINY, EMBEDDER)
