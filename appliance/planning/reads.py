@@ -171,7 +171,7 @@ class _Sums:
 
 
 def between(empty: Sequence[Read], full: Sequence[Read], share: float) -> tuple[Read, ...]:
-    """The reads with a part of the context filled: `share` of it, 0 to 1, on a straight line between the two."""
+    """The reads with `share` (0 to 1) of the context filled, on a straight line between the two."""
     share = min(max(share, 0.0), 1.0)
     return tuple(
         replace(a, n_bytes=round(a.n_bytes + share * (b.n_bytes - a.n_bytes)))
