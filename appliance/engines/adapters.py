@@ -11,19 +11,18 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from appliance.engines.arguments import arguments, environment
 from appliance.engines.discovery import CHILDREN, ask
 from appliance.engines.environment import child_environment
+from appliance.engines.features import can, needed
 from appliance.engines.values import Build, EngineKind, Launch
 from appliance.errors import EngineFailed
 from appliance.paths import SOCKET_PATH_LIMIT, Paths
 from appliance.planning import Plan
 
-_OPTIONAL = {"--no-ui": "--no-webui", "--cors-origins": None, "--metrics": None, "--no-warmup": None}
-"""Flags that a build may not know, and the older name of each."""
 _FLAG = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
 
 
@@ -81,7 +80,17 @@ async def command(
     fit: bool = False,
     warmup: bool = True,
 ) -> Command:
-    """The start of `build` for `launch`. `fit` is for measuring only. Raises EngineFailed."""
+    """The start of `build` for `launch`. `fit` is for measuring only.
+
+    Raises EngineFailed when the build can't be started, or can't be told what the plan needs.
+    """
+    for feature in needed(launch):
+        if not can(build.kind, feature):
+            raise EngineFailed(
+                f"{build.build} can't do what the plan needs ({feature}).",
+                cause="its settings have no place for it",
+                hint="Use another engine (--engine llama-server or xllamacpp), or plan again for this one.",
+            )
     python = build.kind != "llama-server"
     env = child_environment(key=key, marker=marker, python=python)
     if python:
@@ -91,7 +100,8 @@ async def command(
     if build.path is None:
         raise EngineFailed("The llama-server has no path.", hint="Set engine.llama_server.")
     known = await _known_flags(build.path)
-    return Command((build.path, *_flags(launch, listen, known, fit=fit, warmup=warmup)), env, None)
+    flags = arguments(launch, listen.host, listen.port, known, fit=fit, warmup=warmup)
+    return Command((build.path, *flags), env | environment(launch), None)
 
 
 def _spec(kind: EngineKind, launch: Launch, listen: Listen, *, fit: bool, warmup: bool) -> dict[str, Any]:
@@ -109,11 +119,37 @@ def _spec(kind: EngineKind, launch: Launch, listen: Listen, *, fit: bool, warmup
         "kv_type": plan.kv_type,
         "flash_attn": plan.flash_attn,
         "threads": plan.threads or 0,
+        "n_batch": plan.n_batch,
         "n_ubatch": plan.n_ubatch,
+        "split": plan.split,
+        "tensor_split": list(plan.tensor_split),
+        "cpu_moe": plan.cpu_moe,
+        "mmproj": _projector(launch),
+        "draft": _draft(launch),
         "embedding": launch.embedding,
         "fit": fit,
         "warmup": warmup,
     }
+
+
+def _projector(launch: Launch) -> dict[str, Any] | None:
+    """Its file and its device: a name, "" for the engine's choice, None for RAM."""
+    if launch.mmproj is None or launch.plan.mmproj is None:
+        return None
+    device = None if launch.plan.mmproj == "cpu" else _first_device(launch.plan)
+    return {"path": str(launch.mmproj), "device": device}
+
+
+def _draft(launch: Launch) -> dict[str, Any] | None:
+    """The same for the draft model."""
+    if launch.draft is None or launch.plan.draft is None:
+        return None
+    device = None if launch.plan.draft == "cpu" else _first_device(launch.plan)
+    return {"path": str(launch.draft), "device": device}
+
+
+def _first_device(plan: Plan) -> str:
+    return plan.devices[0].name if plan.devices else ""
 
 
 def _devices(plan: Plan) -> list[str] | None:
@@ -123,40 +159,6 @@ def _devices(plan: Plan) -> list[str] | None:
         return None
     names = flags[flags.index("-dev") + 1]
     return [] if names == "none" else names.split(",")
-
-
-def _flags(
-    launch: Launch, listen: Listen, known: frozenset[str], *, fit: bool, warmup: bool
-) -> tuple[str, ...]:
-    flags = ["-m", str(launch.model_path), "-a", launch.model_id, "--host", listen.host]
-    if listen.port:
-        flags += ["--port", str(listen.port)]
-    flags += _with_fit(launch.plan.flags, fit)
-    flags += ["-lv", "4"]  # load and buffer lines; 5 would log prompts
-    flags += [*_optional("--metrics", known), *_optional("--no-ui", known)]
-    if cors := _optional("--cors-origins", known):
-        flags += [*cors, "localhost"]
-    if not warmup:
-        flags += _optional("--no-warmup", known)
-    if launch.embedding:
-        flags += ["--embeddings", "--pooling", "mean"]
-    return tuple(flags)
-
-
-def _with_fit(planned: Sequence[str], fit: bool) -> list[str]:
-    """The plan's flags with `-fit` forced to one value."""
-    flags = list(planned)
-    if "-fit" in flags:
-        flags[flags.index("-fit") + 1] = "on" if fit else "off"
-        return flags
-    return [*flags, "-fit", "on" if fit else "off"]
-
-
-def _optional(flag: str, known: frozenset[str]) -> list[str]:
-    older = _OPTIONAL[flag]
-    if flag in known or not known:
-        return [flag]
-    return [older] if older is not None and older in known else []
 
 
 _help: dict[tuple[str, int], frozenset[str]] = {}

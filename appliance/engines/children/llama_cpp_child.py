@@ -103,9 +103,11 @@ def main() -> int:
     }
     if spec["threads"]:
         model["n_threads"] = model["n_threads_batch"] = spec["threads"]
-    if spec["n_ubatch"]:
-        model["n_ubatch"] = spec["n_ubatch"]
-        model["n_batch"] = max(512, spec["n_ubatch"])
+    model["n_ubatch"] = spec["n_ubatch"]
+    model["n_batch"] = max(spec["n_batch"], spec["n_ubatch"])
+    model["split_mode"] = getattr(llama_cpp, "LLAMA_SPLIT_MODE_" + spec["split"].upper())
+    if spec["tensor_split"]:
+        model["tensor_split"] = [float(share) for share in spec["tensor_split"]]
     server = {"host": spec["host"], "port": spec["port"], "api_key": key, "interrupt_requests": False}
     try:
         app = create_app(

@@ -16,6 +16,10 @@ from typing import Any
 
 _GPU, _IGPU = 1, 2
 """ggml-backend.h, enum ggml_backend_dev_type."""
+EXPERTS = r"blk\.{}\.ffn_(up|down|gate|gate_up)_(ch|)exps"
+"""`LLM_FFN_EXPS_REGEX` and the pattern of one block in llama.cpp's common/common.h."""
+ALL_LAYERS = -2
+"""As `-ngl all` is kept."""
 
 
 def parameters(spec: dict[str, Any], key: str) -> Any:
@@ -35,6 +39,7 @@ def parameters(spec: dict[str, Any], key: str) -> Any:
     params.n_ctx = spec["ctx"]
     params.n_parallel = spec["parallel"]
     params.n_gpu_layers = spec["gpu_layers"]
+    use_split(params, spec["split"], spec["tensor_split"], x)
     use_devices(params, spec["devices"], x)
     params.fit_params = spec["fit"]
     params.warmup = spec["warmup"]
@@ -44,9 +49,13 @@ def parameters(spec: dict[str, Any], key: str) -> Any:
     params.flash_attn_type = getattr(x.llama_flash_attn_type, "LLAMA_FLASH_ATTN_TYPE_" + flash)
     if spec["threads"]:
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = spec["threads"]
-    if spec["n_ubatch"]:
-        params.n_ubatch = spec["n_ubatch"]
-        params.n_batch = max(params.n_batch, spec["n_ubatch"])
+    params.n_ubatch = spec["n_ubatch"]
+    params.n_batch = max(spec["n_batch"], spec["n_ubatch"])
+    use_experts(params, spec["cpu_moe"])
+    if spec["mmproj"]:
+        use_projector(params, spec["mmproj"])
+    if spec["draft"]:
+        use_draft(params, spec["draft"], x)
     if spec["embedding"]:
         params.embedding = True
         params.pooling_type = x.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
@@ -75,12 +84,49 @@ def use_devices(params: Any, names: list[str] | None, x: Any) -> None:
         params.split_mode = x.llama_split_mode.LLAMA_SPLIT_MODE_NONE
 
 
+def use_split(params: Any, split: str, shares: list[int], x: Any) -> None:
+    """How several devices share the model. The package wants a share for every device that it could have."""
+    params.split_mode = getattr(x.llama_split_mode, "LLAMA_SPLIT_MODE_" + split.upper())
+    if shares:
+        places = len(params.tensor_split)
+        params.tensor_split = [float(share) for share in shares] + [0.0] * (places - len(shares))
+
+
+def use_experts(params: Any, blocks: int) -> None:
+    """Keep the routed experts of the first blocks in RAM: what `--n-cpu-moe` turns into."""
+    if blocks:
+        patterns = (EXPERTS.format(il) for il in range(blocks))
+        params.tensor_buft_overrides = ",".join(f"{pattern}=CPU" for pattern in patterns)
+
+
+def use_projector(params: Any, projector: dict[str, Any]) -> None:
+    params.mmproj.path = projector["path"]
+    params.mmproj_use_gpu = projector["device"] is not None
+    if projector["device"]:
+        params.mmproj_device = projector["device"]
+
+
+def use_draft(params: Any, draft: dict[str, Any], x: Any) -> None:
+    """A draft model on one device or on none. Its file alone would be loaded and left unused."""
+    wanted = params.speculative.draft
+    wanted.mparams.path = draft["path"]
+    wanted.n_gpu_layers = 0 if draft["device"] is None else ALL_LAYERS
+    if draft["device"] != "":
+        wanted.devices = draft["device"] or "none"
+    params.speculative.types = [x.common_speculative_type.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
+
+
 def main() -> int:
     spec = json.load(sys.stdin)
     import xllamacpp as x
 
     try:
-        server = x.Server(parameters(spec, os.environ.pop("LLAMA_API_KEY", "")))
+        params = parameters(spec, os.environ.pop("LLAMA_API_KEY", ""))
+    except (AttributeError, ValueError) as error:
+        sys.stderr.write(f"xllamacpp: this version can't be told what the plan needs: {error}\n")
+        return 1
+    try:
+        server = x.Server(params)
     except RuntimeError as error:  # the log above has the reason
         sys.stderr.write(f"xllamacpp: {error}\n")
         return 1
