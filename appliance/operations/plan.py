@@ -23,6 +23,7 @@ from appliance.planning import (
     apply_measurement,
     make_plan,
 )
+from appliance.planning.values import Profile, Split
 from appliance.settings import Settings
 
 MAX_STEPS = 4
@@ -38,6 +39,12 @@ class Wishes:
     gpu_layers: int | None = None
     kv: str | None = None
     engine: str | None = None
+    ubatch: int | None = None
+    cpu_moe: int | None = None
+    split: Split | None = None
+    profile: Profile | None = None
+    draft: str | None = None
+    """A smaller model that proposes tokens: a name or a file."""
 
 
 def request_for(settings: Settings, wishes: Wishes, *, embedding: bool = False) -> PlanRequest:
@@ -56,8 +63,12 @@ def request_for(settings: Settings, wishes: Wishes, *, embedding: bool = False) 
         kv_type=wishes.kv,
         reserve=settings.planning.reserve,
         kv_floor=settings.planning.kv_floor,
-        profile=engine.profile,
+        profile=wishes.profile or engine.profile,
         embedding=embedding,
+        n_ubatch=wishes.ubatch,
+        cpu_moe=wishes.cpu_moe,
+        split=wishes.split or "layer",
+        decode_goal=settings.goals.decode,
     )
 
 
