@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from appliance.gguf import Header
-from appliance.planning import HostMemory, MemoryPlan, Plan
+from appliance.planning import HostMemory, MemoryPlan, Plan, parse_flags
 from appliance.units import GIB, MIB
-from tests.planning.machines import flag, gpu, llama_like, plan
+from tests.planning.machines import flag, gpu, llama_like, moe_like, plan
 
 WINDOW = {"attention.sliding_window": 512, "attention.key_length": 256, "attention.value_length": 256}
 STATE = {"ssm.conv_kernel": 4, "ssm.inner_size": 4096, "ssm.state_size": 128, "ssm.group_count": 16}
@@ -20,6 +20,7 @@ MODELS = [
     llama_like(n_layer=16, n_embd=2_048, n_ff=8_192, n_vocab=128_256, context=131_072, tied=True),
     llama_like(arch="gemma3", n_layer=26, n_embd=1_152, n_ff=6_912, n_head=4, n_head_kv=1, further=WINDOW),
     llama_like(arch="qwen35", further=STATE),
+    moe_like(),
 ]
 Listed = tuple[int | None, str, bool | None, bool]
 models = st.sampled_from(MODELS)
@@ -34,6 +35,9 @@ requests = st.fixed_dictionaries(
         "profile": profiles,
         "embedding": st.booleans(),
         "reserve": st.integers(0, 4_000).map(lambda n: n * MIB),
+        "n_ubatch": st.none() | st.sampled_from([64, 512, 2_048]),
+        "cpu_moe": st.none() | st.integers(0, 60),
+        "split": st.sampled_from(["layer", "row", "tensor"]),
     }
 )
 devices = st.lists(
@@ -91,6 +95,17 @@ def _check_flags(found: Plan, machine_names: list[str]) -> None:
     assert flag(found, "-fa") == found.flash_attn
     assert int(flag(found, "-ub")) == found.n_ubatch
     assert flag(found, "-fit") == "off"
+    parsed = parse_flags(found.flags)
+    assert parsed.render() == found.flags
+    assert (parsed.gpu_layers, parsed.ctx_total) == (found.gpu_layers, found.ctx * found.parallel)
+    assert (parsed.parallel, parsed.kv_type, parsed.n_ubatch) == (
+        found.parallel,
+        found.kv_type,
+        found.n_ubatch,
+    )
+    assert (parsed.cpu_moe, parsed.split) == (found.cpu_moe, found.split)
+    assert parsed.tensor_split == found.tensor_split
+    assert sum(found.tensor_split) in (0, found.gpu_layers)
     used = [d.name for d in found.devices]
     if "-dev" in found.flags:
         assert flag(found, "-dev") == (",".join(used) or "none")
@@ -117,6 +132,43 @@ def test_more_memory_never_means_fewer_layers(header: Header, one: int, other: i
     large = plan(header, gpu(more * MIB), profile=profile)
 
     assert small.gpu_layers <= large.gpu_layers
+    assert small.ctx <= large.ctx
+
+
+@settings(max_examples=80, deadline=2_000)
+@given(models, mebibytes, mebibytes, mebibytes, profiles)
+def test_more_memory_on_one_of_two_cards_never_means_less(
+    header: Header, one: int, other: int, second: int, profile: str
+) -> None:
+    less, more = sorted((one, other))
+    card = gpu(second * MIB, name="CUDA1")
+    small = plan(header, gpu(less * MIB), card, profile=profile)
+    large = plan(header, gpu(more * MIB), card, profile=profile)
+
+    assert small.gpu_layers <= large.gpu_layers
+    assert small.ctx <= large.ctx
+
+
+@settings(max_examples=80, deadline=2_000)
+@given(models, mebibytes, mebibytes, st.integers(256, 60_000))
+def test_an_asked_context_is_kept_and_more_memory_holds_more_layers(
+    header: Header, one: int, other: int, ctx: int
+) -> None:
+    less, more = sorted((one, other))
+    small = plan(header, gpu(less * MIB), ctx=ctx)
+    large = plan(header, gpu(more * MIB), ctx=ctx)
+
+    assert ctx <= small.ctx == large.ctx < ctx + 256
+    assert small.gpu_layers <= large.gpu_layers
+
+
+@settings(max_examples=80, deadline=2_000)
+@given(models, st.integers(1_000, 40_000), st.integers(0, 30_000), profiles)
+def test_limits_of_an_earlier_failure_are_kept(header: Header, free: int, limit: int, profile: str) -> None:
+    found = plan(header, gpu(free * MIB), profile=profile, limits={"CUDA0": limit * MIB})
+
+    for device in found.devices:
+        assert device.needed <= limit * MIB or not found.fits
 
 
 @settings(max_examples=60, deadline=2_000)
