@@ -8,6 +8,7 @@ from __future__ import annotations
 from appliance.gguf.header import ArrayInfo, Header, MetaValue, TensorInfo
 from appliance.gguf.projector import Encoder, encoders_of
 from appliance.gguf.reader import read_header, read_header_bytes
+from appliance.gguf.refused import Refused
 from appliance.gguf.shape import ModelShape, shape_of
 from appliance.gguf.shards import ShardName, check_set, merged, shards_of
 from appliance.gguf.slim import Slim, read_slim, slim_of
@@ -21,6 +22,7 @@ __all__ = [
     "Header",
     "MetaValue",
     "ModelShape",
+    "Refused",
     "ShardName",
     "Slim",
     "StubPart",

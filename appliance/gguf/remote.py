@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from appliance import web
 from appliance.errors import DownloadError
+from appliance.gguf.refused import Refused
 from appliance.text import clean_line
 
 _MAX_BYTES = 64 << 20
@@ -93,7 +94,7 @@ class RemoteSource:
             if not _LENGTH.fullmatch(total) or int(total) > offset:
                 raise self._failed("It refuses the range that was asked for.")
         elif answer.status not in (200, 206):
-            raise self._refused(answer.status)
+            raise self._refused(answer.status, answer.headers.get("X-Error-Code", ""))
         elif answer.status == 206 and (found is None or int(found[1]) != offset):
             raise self._failed("It sent another range than was asked for.")
         else:
@@ -176,13 +177,15 @@ class RemoteSource:
             f"It takes over {_MAX_BYTES >> 20} MiB, {_MAX_REQUESTS} requests or {_DEADLINE_S:.0f} seconds."
         )
 
-    def _refused(self, status: int) -> DownloadError:
+    def _refused(self, status: int, code: str) -> Refused:
         hints = {
             401: "Set HF_TOKEN to a valid token; an address that does not exist may answer so, too.",
             403: "Accept the terms of the model on its page, and set HF_TOKEN to a token of that account.",
             404: "Check the address: the repository, the revision or the file is not there.",
         }
-        return DownloadError(
+        return Refused(
             f"{self._host} refused {web.shown(self._asked)} with status {status}.",
+            status,
+            clean_line(code, 40),
             hint=hints.get(status, "Check the address, or try again later."),
         )

@@ -22,6 +22,8 @@ from appliance.gguf.stub import StubPart
 _TOKENIZER = "tokenizer."
 _TOKENS = "tokenizer.ggml.tokens"
 _MODEL = "tokenizer.ggml.model"
+_WAS = "appliance." + _MODEL
+"""Keeps what the file says there; engines pass over keys that they do not know."""
 _STRING, _U32 = 8, 4
 _MOST = 64 << 20
 
@@ -31,7 +33,7 @@ class Slim:
     """A file's beginning, cut down where it could be."""
 
     header: Header
-    """What `prefix` says. Of a cut one, `vocab_size` stands for the vocabulary, and sizes are the stub's."""
+    """What the file says; of a cut one, `vocab_size` stands for the vocabulary, and sizes are the stub's."""
     prefix: bytes
     """A valid header; tensor data would follow."""
     n_file: int | None
@@ -42,17 +44,18 @@ class Slim:
         return StubPart(name, self.prefix, self.header.file_size or 0, self.header.data_offset)
 
 
-def read_slim(where: Path | str, *, token: str | None = None) -> Slim:
+def read_slim(where: Path | str, *, token: str | None = None, env: Mapping[str, str] | None = None) -> Slim:
     """The beginning of a local file, or of one on a server when `where` is an address.
 
-    Blocks, for a server up to a minute. Raises GgufError, and DownloadError when a server can't be read.
+    Blocks, for a server up to a minute. `token` is sent to the host of the address only. Raises GgufError,
+    Refused when a server says no, and DownloadError when it can't be read.
     """
     if isinstance(where, Path):
         with opened(where) as source:
             return _slim(source, source.read_at)
     from appliance.gguf import remote  # most callers need no HTTP client
 
-    with remote.opened(where, token) as found:
+    with remote.opened(where, token, env) as found:
         kept = _Kept(found)
         return _slim(kept, kept.again)
 
@@ -62,7 +65,7 @@ def slim_of(prefix: bytes) -> Slim:
     header = read_header_bytes(prefix)
     if header.data_offset != len(prefix):
         raise GgufError("The header is not whole.", cause=f"{len(prefix)} bytes of {header.data_offset}.")
-    return Slim(_sized(header), prefix, None)
+    return Slim(_read(header), prefix, None)
 
 
 def _slim(source: Source, again: Callable[[int, int], bytes]) -> Slim:
@@ -81,7 +84,7 @@ def _slim(source: Source, again: Callable[[int, int], bytes]) -> Slim:
     found = read_header_bytes(prefix)
     if [(t.name, t.n_bytes) for t in found.tensors] != [(t.name, t.n_bytes) for t in header.tensors]:
         raise GgufError("The header changed while it was read.", hint="Try again.")
-    return Slim(_sized(found), prefix, header.file_size)
+    return Slim(_read(found), prefix, header.file_size)
 
 
 def _vocabulary(metadata: Mapping[str, MetaValue]) -> int | None:
@@ -106,10 +109,16 @@ def _without_vocabulary(
     header: Header, layout: Layout, n_tokens: int, again: Callable[[int, int], bytes]
 ) -> bytes:
     size = f"{header.metadata['general.architecture']}.vocab_size"
-    gone = {key for key, value in header.metadata.items() if _is_vocabulary(key, value)} | {_MODEL, size}
+    gone = {key for key, value in header.metadata.items() if _is_vocabulary(key, value)} | {
+        _MODEL,
+        _WAS,
+        size,
+    }
     kept = [place for key, place in layout.entries.items() if key not in gone]
     entries = [again(start, end - start) for start, end in kept]
-    entries.append(_text(_MODEL) + struct.pack("<I", _STRING) + _text("no_vocab"))
+    kind = header.metadata[_MODEL]
+    entries.append(_string(_MODEL, "no_vocab"))
+    entries.append(_string(_WAS, kind if isinstance(kind, str) else ""))
     entries.append(_text(size) + struct.pack("<II", _U32, n_tokens))
     start, end = layout.table
     head = MAGIC + struct.pack("<IQQ", header.version, len(header.tensors), len(entries))
@@ -122,16 +131,23 @@ def _is_vocabulary(key: str, value: MetaValue) -> bool:
     return key.startswith(_TOKENIZER) and isinstance(value, (ArrayInfo, tuple))
 
 
+def _string(key: str, value: str) -> bytes:
+    return _text(key) + struct.pack("<I", _STRING) + _text(value)
+
+
 def _text(value: str) -> bytes:
     raw = value.encode()
     return struct.pack("<Q", len(raw)) + raw
 
 
-def _sized(header: Header) -> Header:
-    """With the size of a stub: engines check that the last tensor ends within the file."""
+def _read(header: Header) -> Header:
+    """What a prefix means. Its size is that of a stub: engines check that the last tensor ends within it."""
+    metadata = dict(header.metadata)
+    if (kind := metadata.pop(_WAS, None)) is not None:
+        metadata[_MODEL] = kind
     end = max((t.offset + t.n_bytes for t in header.tensors), default=0)
     size = header.data_offset + end
-    return Header(header.version, header.metadata, header.tensors, header.data_offset, size)
+    return Header(header.version, metadata, header.tensors, header.data_offset, size)
 
 
 class _Kept:

@@ -1,4 +1,4 @@
-"""Header + survey + wishes -> a plan that the engine itself has measured where it can."""
+"""A subject, a look at the machine and wishes -> a plan that the engine itself has measured where it can."""
 
 from __future__ import annotations
 
@@ -8,26 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from appliance.engines import Build, measure
-from appliance.errors import DoesNotFit
-from appliance.gguf import Header, StubPart, read_header
-from appliance.operations.models import Library, file_or_name
+from appliance.engines import Build
+from appliance.errors import DoesNotFit, UsageError
+from appliance.operations import asking
+from appliance.operations.headers import NoHeader, Subject, of_file, subject_of
+from appliance.operations.learning import Lessons
+from appliance.operations.models import Library
 from appliance.operations.survey import Survey, survey
 from appliance.paths import Paths
-from appliance.planning import (
-    DeviceMemory,
-    HostMemory,
-    Plan,
-    PlanRequest,
-    Reason,
-    apply_measurement,
-    make_plan,
-)
+from appliance.planning import Learned, Plan, PlanRequest, Reason, make_plan, rough_fit
+from appliance.planning.extras import draft_mismatch
 from appliance.planning.values import Profile, Split
 from appliance.settings import Settings
-
-MAX_STEPS = 4
-"""How often a measured candidate that does not fit is stepped down before the last one is shown as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +64,43 @@ def request_for(settings: Settings, wishes: Wishes, *, embedding: bool = False) 
     )
 
 
+async def plan_subject(
+    subject: Subject,
+    *,
+    looked: Survey,
+    request: PlanRequest,
+    paths: Paths,
+    lessons: Lessons | None = None,
+    ask_engine: bool = True,
+) -> Plan:
+    """Plan for this machine with what earlier loads taught, measured by the engine where it can be asked.
+
+    The figures of a measured plan are the engine's own for exactly its flags. Raises GgufError for a header
+    without a model, UsageError for wishes that make no sense, EngineError when no engine can be used.
+    """
+    build = looked.build()
+    wanted, notes = _for_build(build, request)
+    devices, host = looked.devices(), looked.host()
+
+    def make(wish: PlanRequest, learned: Mapping[str, Learned]) -> Plan:
+        return make_plan(
+            subject.header, devices, host, wish, model=subject.label, engine_build=build.build,
+            mmproj=subject.mmproj, draft=subject.draft, learned=learned,
+        )  # fmt: skip
+
+    learned = await asyncio.to_thread(_lessons_of, lessons, subject, build)
+    if ask_engine:
+        plan, rows = await asking.ask(make, subject, build, wanted, learned, paths)
+        if lessons is not None and rows is not None:
+            await asyncio.to_thread(lessons.note_measured, subject.key, build.build, plan.flags, rows)
+    else:
+        plan = await asyncio.to_thread(make, wanted, learned)
+    if not subject.here:
+        text = "the header is not verified yet: only the download proves it"
+        notes = (*notes, Reason("header_unverified", text))
+    return replace(plan, reasons=(*plan.reasons, *notes)) if notes else plan
+
+
 async def plan_file(
     file: Path,
     *,
@@ -81,15 +110,9 @@ async def plan_file(
     paths: Paths,
     ask_engine: bool = True,
 ) -> Plan:
-    """Plan a GGUF file for this machine.
-
-    Raises GgufError for a broken header and EngineError when no engine can be used.
-    """
-    header = await asyncio.to_thread(read_header, file)
-    build = looked.build()
-    return await _search(
-        header, file, model, build, looked.devices(), looked.host(), request, paths, ask_engine
-    )
+    """Plan a GGUF file. Raises as `plan_subject` does."""
+    subject = replace(await asyncio.to_thread(of_file, file), label=model)
+    return await plan_subject(subject, looked=looked, request=request, paths=paths, ask_engine=ask_engine)
 
 
 def require_fit(plan: Plan) -> Plan:
@@ -104,40 +127,6 @@ def require_fit(plan: Plan) -> Plan:
     )
 
 
-async def _search(
-    header: Header,
-    file: Path,
-    model: str,
-    build: Build,
-    devices: tuple[DeviceMemory, ...],
-    host: HostMemory,
-    request: PlanRequest,
-    paths: Paths,
-    ask_engine: bool,
-) -> Plan:
-    wanted, notes = _for_build(build, request)
-    parts = (StubPart(file.name, file, header.file_size or 0, header.data_offset),)
-    plan = make_plan(header, devices, host, wanted, model=model, engine_build=build.build)
-    for step in range(MAX_STEPS if ask_engine and plan.fits else 0):
-        rows = await measure(build, parts, plan, paths=paths, embedding=request.embedding)
-        if rows is None:
-            break
-        measured = apply_measurement(plan, rows)
-        stuck = request.gpu_layers is not None or plan.gpu_layers == 0 or step == MAX_STEPS - 1
-        if measured.fits or stuck:
-            plan = measured
-            break
-        fewer = _step_down(measured)
-        plan = make_plan(
-            header, devices, host, replace(wanted, gpu_layers=fewer), model=model, engine_build=build.build
-        )
-        notes = (
-            *notes,
-            Reason("step_down", f"the engine measured more than computed: {fewer} layers now", None),
-        )
-    return replace(plan, reasons=(*plan.reasons, *notes)) if notes else plan
-
-
 def _for_build(build: Build, request: PlanRequest) -> tuple[PlanRequest, tuple[Reason, ...]]:
     """llama-cpp-python's server answers one request at a time: more slots would only divide the context."""
     if build.kind != "llama-cpp-python" or request.parallel == 1:
@@ -146,36 +135,61 @@ def _for_build(build: Build, request: PlanRequest) -> tuple[PlanRequest, tuple[R
     return replace(request, parallel=1), (Reason("slots_engine", text, None),)
 
 
-def _step_down(plan: Plan) -> int:
-    """Fewer layers by what is missing on the fullest device, at least one."""
-    missing = max((-(device.spare or 0) for device in plan.devices), default=0)
-    used = sum((device.model or 0) + (device.kv or 0) for device in plan.devices)
-    per_layer = used // plan.gpu_layers if plan.gpu_layers else 0
-    return max(0, plan.gpu_layers - max(1, -(-missing // per_layer) if per_layer > 0 else 1))
+def _lessons_of(lessons: Lessons | None, subject: Subject, build: Build) -> Mapping[str, Learned]:
+    return {} if lessons is None else lessons.of(subject.sha256, build.build)
 
 
 async def plan_by_name(library: Library, body: Mapping[str, Any], ask_engine: bool = True) -> Plan:
-    """Plan a model that is here, or a GGUF file: the work of the `plan` command and of `/api/plan`.
+    """Plan anything by its name, here or not: the work of the `plan` command and of `/api/plan`.
 
-    `body` holds `model` and the wishes `ctx`, `parallel`, `kv`, `gpu_layers` (None: the planner's choice).
-    Raises UnknownModel, ModelMissing, GgufError or EngineError.
+    `body` holds `model` and the wishes by their names in `Wishes` (None: the planner's choice). Raises what
+    `subject_of` and `plan_subject` raise.
     """
-    name = str(body.get("model") or "")
-    wishes = Wishes(
-        ctx=body.get("ctx"),
-        parallel=body.get("parallel"),
-        kv=body.get("kv"),
-        gpu_layers=body.get("gpu_layers"),
+    wishes = Wishes(**{name: body.get(name) for name in _WISHES})
+    looking = asyncio.ensure_future(survey(library.settings, wishes.engine))
+    try:
+        subject = await _wanted(library, str(body.get("model") or ""), wishes.draft)
+    except NoHeader as error:
+        raise _roughly(error, await looking, library.settings) from None
+    except BaseException:
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+        raise
+    return await plan_subject(
+        subject,
+        looked=await looking,
+        request=request_for(library.settings, wishes, embedding=subject.embedding),
+        paths=library.paths,
+        lessons=Lessons(library.paths.learned),
+        ask_engine=ask_engine,
     )
-    file = file_or_name(name)
-    if file is None:
-        ref = library.resolve(name)
-        stored = await library.require(ref)
-        file, label, embedding = stored.main, ref.ref, "embedding" in ref.model.use
-    else:
-        label, embedding = file.name, False
-    request = request_for(library.settings, wishes, embedding=embedding)
-    looked = await survey(library.settings)
-    return await plan_file(
-        file, model=label, looked=looked, request=request, paths=library.paths, ask_engine=ask_engine
-    )
+
+
+async def _wanted(library: Library, name: str, draft: str | None) -> Subject:
+    """The model, with the draft model that was asked for in place of its own."""
+    subject = await subject_of(library, name)
+    if draft is None:
+        return subject
+    helper = await subject_of(library, draft)
+    why = draft_mismatch(subject.header, helper.header)
+    if why is not None:
+        raise UsageError(
+            f"{helper.label} can't run ahead of {subject.label}.",
+            cause=f"{why[:1].upper()}{why[1:]}.",
+            hint="A draft model has to be a small one of the same family.",
+        )
+    return replace(subject, draft=helper.header, draft_parts=helper.parts)
+
+
+def _roughly(error: NoHeader, looked: Survey, settings: Settings) -> NoHeader:
+    """The same error with what can be said without a header."""
+    if looked.error is not None:
+        return error
+    ref, request = error.ref, request_for(settings, Wishes())
+    fit = rough_fit(ref.variant.size, ref.model.context, looked.devices(), looked.host(), request)
+    words = {"gpu": "on the GPU", "partly": "partly on the GPU", "cpu": "in RAM", "no": "not at all"}
+    where = f"It would fit {words[fit.where]}" if fit.where else "Whether it fits is not known"
+    return NoHeader(ref, f"By its size: {where[:1].lower()}{where[1:]} ({fit.text}).")
+
+
+_WISHES = tuple(Wishes.__dataclass_fields__)

@@ -28,15 +28,33 @@ async def resolve(library: Library, name: str, *, env: Mapping[str, str] | None 
     try:
         return await threads.run(None, library.resolve, name)
     except UnknownModel as error:
-        model, quant, _ = library.catalog.split(name, library.settings.aliases)
-        if model is None or not quant or not repos_of(model):
-            raise
-        return await _pinned(library, model, quant, error, env)
+        found, where = await _looked_up(library, name, error, env)
+    written = await threads.run(None, writing.add_pin, library.paths, found.id, found.variant)
+    log.info("%s:%s is pinned at %s", found.id, written.quant, where)
+    return library.catalog.find(f"{found.id}:{written.quant}") or ModelRef(found.model, written)
 
 
-async def _pinned(
-    library: Library, model: Model, quant: str, unknown: UnknownModel, env: Mapping[str, str] | None
-) -> ModelRef:
+async def look_up(library: Library, name: str, *, env: Mapping[str, str] | None = None) -> ModelRef:
+    """The same without pinning: for a question, which must change nothing. Raises as `resolve` does."""
+    try:
+        return await threads.run(None, library.resolve, name)
+    except UnknownModel as error:
+        return (await _looked_up(library, name, error, env))[0]
+
+
+async def _looked_up(
+    library: Library, name: str, unknown: UnknownModel, env: Mapping[str, str] | None
+) -> tuple[ModelRef, str]:
+    model, quant, _ = library.catalog.split(name, library.settings.aliases)
+    if model is None or not quant or not repos_of(model):
+        raise unknown
+    return await _on_hub(model, quant, unknown, env)
+
+
+async def _on_hub(
+    model: Model, quant: str, unknown: UnknownModel, env: Mapping[str, str] | None
+) -> tuple[ModelRef, str]:
+    """The variant as the Hub states it now, and where it is."""
     offered: list[str] = []
     said = "The Hub"
     for name in repos_of(model)[:_REPOSITORIES]:
@@ -54,9 +72,7 @@ async def _pinned(
         if found is not None:
             projector = choosing.projector_for(model, repo)
             variant = choosing.variant_of(found.label or quant, repo, found.files, projector)
-            written = await threads.run(None, writing.add_pin, library.paths, model.id, variant)
-            log.info("%s:%s is pinned at %s of %s", model.id, written.quant, repo.commit, repo.repo)
-            return library.catalog.find(f"{model.id}:{written.quant}") or ModelRef(model, written)
+            return ModelRef(model, variant), f"{repo.commit} of {repo.repo}"
         offered += [q.label for q in hub.grouped(repo.files)[0] if q.label and q.label not in offered]
     raise UnknownModel(
         unknown.message,

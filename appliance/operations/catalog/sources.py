@@ -52,7 +52,7 @@ async def on_hub(name: HubName, wishes: Wishes, env: Mapping[str, str]) -> Candi
     """Commit, size and hash as the Hub states them; the header over a range. Raises HubError, NotVerified."""
     repo = await hub.aside(hub.look, name.repo, name.revision, env=env)
     quants, projectors = hub.grouped(repo.files)
-    quant = _with_wishes(_named(name, repo, quants), wishes, repo)
+    quant = _with_wishes(named(name, repo, quants), wishes, repo)
     choosing.require_pinnable(quant, repo)
     first = quant.files[0]
     url = hub.file_url(hub.endpoint(env), repo.repo, repo.commit, first.path)
@@ -156,8 +156,11 @@ def _url_source(url: str) -> UrlSource:
         raise choosing.unusable(error) from None
 
 
-def _named(name: HubName, repo: Repo, quants: tuple[Quant, ...]) -> Quant:
-    """The set that a path belongs to: any part of a split set means all of it."""
+def named(name: HubName, repo: Repo, quants: tuple[Quant, ...]) -> Quant:
+    """The set that a path belongs to: any part of a split set means all of it.
+
+    Raises UsageError for a projector, NotOnHub for what is not there.
+    """
     for quant in quants:
         if any(file.path == name.path for file in quant.files):
             return quant
