@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from appliance.catalog import ModelRef
-from appliance.daemon.serving import Serving, ServingSnapshot
+from appliance.daemon.differences import differences
+from appliance.daemon.served import ServingSnapshot
+from appliance.daemon.serving import Serving
 from appliance.daemon.speeds import BandwidthLearner, conditions_of, plan_key, power_of
 from appliance.engines import Endpoint
 from appliance.errors import UnknownModel
@@ -72,6 +74,12 @@ class LocalSide:
         snapshot = self._admission.snapshot
         usual = snapshot.predicted_wait
         return replace(snapshot, predicted_wait=None if usual is None else usual / self.heat_factor())
+
+    @property
+    def quiet(self) -> bool:
+        """No request runs or waits."""
+        queue = self._admission.snapshot if self._admission is not None else None
+        return queue is None or (queue.running == 0 and queue.waiting == 0)
 
     def resolve(self, name: str | None) -> Served:
         current = self._serving.snapshot.ref
@@ -152,17 +160,11 @@ class LocalSide:
             return ()
         snapshot = self._serving.snapshot
         codes: list[str] = []
-        unused = snapshot.survey.gpu_unused() if snapshot.survey is not None else None
-        planned = snapshot.plan.gpu_layers if snapshot.plan is not None else 0
-        real = snapshot.engine.gpu_layers if snapshot.engine is not None else None
-        engine_ignores_gpu = planned > 0 and real == 0
-        if (unused is not None or engine_ignores_gpu) and not self._library.settings.engine.accept_cpu:
+        if snapshot.survey is not None and snapshot.survey.gpu_unused() is not None:
             codes.append("cpu_fallback")
-        elif real is not None and real < planned:
-            codes.append("fewer_layers")
-        real_ctx = snapshot.engine.ctx if snapshot.engine is not None else None
-        if real_ctx is not None and snapshot.plan is not None and real_ctx < snapshot.plan.ctx:
-            codes.append("context_cut")
+        codes += [one.code for one in differences(snapshot) if one.code not in codes]
+        if self._library.settings.engine.accept_cpu and "cpu_fallback" in codes:
+            codes.remove("cpu_fallback")
         if self._monitor.snapshot.thermal == "throttled":
             codes.append("throttled")
         return tuple(codes)

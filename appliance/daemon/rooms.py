@@ -15,8 +15,10 @@ from appliance.daemon.fetching import Fetching
 from appliance.daemon.local import LocalSide
 from appliance.daemon.looks import Looks
 from appliance.daemon.remote_side import RemoteSide
-from appliance.daemon.serving import Serving, ServingSnapshot
+from appliance.daemon.served import ServingSnapshot
+from appliance.daemon.serving import Serving
 from appliance.daemon.speeds import BandwidthLearner
+from appliance.daemon.watching import PlanWatch
 from appliance.journal import Journal
 from appliance.monitor import Monitor
 from appliance.operations import remote as remote_operations
@@ -37,9 +39,13 @@ class Rooms:
         self.changes = Changes()
         self.journal = Journal(paths.journal_file)
         self.monitor = Monitor(library.settings.governor)
-        self.serving = Serving(library, self._serving_changed)
-        self.learner = BandwidthLearner(Lessons(paths.learned).note_bandwidth)
+        lessons = Lessons(paths.learned)
+        self.serving = Serving(library, self._serving_changed, lessons)
+        self.learner = BandwidthLearner(lessons.note_bandwidth)
         self.local = LocalSide(library, self.serving, self.monitor, self.learner)
+        self.watch = PlanWatch(
+            self.serving, lessons, monitor=lambda: self.monitor.snapshot, quiet=lambda: self.local.quiet
+        )
         self.remotes = RemoteSide(self._pool(library.settings))
         self.looks = Looks(lambda: self.library.settings)
         self.fetching = Fetching(lambda: self.library, self.serving)
@@ -52,6 +58,7 @@ class Rooms:
         await self.monitor.start()
         await self.remotes.pool.start()
         self.serving.start()
+        self.watch.start()
         await self.downloads.restore()
 
     async def stop(self) -> None:
@@ -62,6 +69,7 @@ class Rooms:
         for name, work in (
             ("looks", self.looks.close()),
             ("downloads", self.downloads.close()),
+            ("plan watch", self.watch.stop()),
             ("serving", self.serving.stop()),
             ("learner", self.learner.close()),
             ("remotes", self.remotes.pool.stop()),
@@ -103,6 +111,7 @@ class Rooms:
 
     def _serving_changed(self, snapshot: ServingSnapshot) -> None:
         self.local.update(snapshot)
+        self.watch.changed()
         engine = snapshot.engine
         self.monitor.set_active(engine is not None and engine.pid is not None)
         self.monitor.set_busy(snapshot.state == "busy")

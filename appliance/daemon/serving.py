@@ -3,64 +3,63 @@
 | state      | meaning                                                             |
 | ---------- | ------------------------------------------------------------------- |
 | `absent`   | no model, or unloaded                                               |
-| `starting` | files checked, header read, plan made                               |
+| `starting` | files checked, header read, plan made; an engine makes way for another plan |
 | `loading`, `ready`, `busy`, `stopping`, `failed` | what the engine's own task says       |
 
-Commands (`load`, `unload`, `restart`) are carried out one after the other by one task, so two callers can't
-start two engines. Everyone else reads `snapshot`.
+Commands (`load`, `unload`, `restart`, `replan`) are carried out one after the other by one task, so two
+callers can't start two engines. Everyone else reads `snapshot`.
+
+An engine that makes way for another plan of the same model (it ran out of memory, or `replan`) is `starting`
+to others from then on, never `failed` or `stopping`: requests wait, as in any load.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Literal
 
 from appliance.catalog import ModelRef
-from appliance.engines import Endpoint, Engine, EngineSnapshot, EngineState, Launch, LogLine, LogRing
-from appliance.errors import ApplianceError, EngineUnavailable, ModelMissing, NotVerified
+from appliance.daemon.loading import Crash, Load, Steps, what_if
+from appliance.daemon.orders import Orders
+from appliance.daemon.served import ServingSnapshot
+from appliance.engines import Build, Endpoint, Engine, EngineSnapshot, Launch, LogLine, LogRing
+from appliance.errors import ApplianceError, EngineFailed, ModelMissing, NotVerified
+from appliance.operations.learning import Lessons
 from appliance.operations.models import Library
-from appliance.operations.plan import Wishes, plan_file, request_for, require_fit
-from appliance.operations.survey import Survey, survey
+from appliance.operations.plan import Wishes
+from appliance.operations.survey import Note, Survey
 from appliance.planning import Plan
 
 log = logging.getLogger("appliance.serving")
-MAX_COMMANDS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class ServingSnapshot:
-    """What is served now."""
-
-    ref: ModelRef | None = None
-    state: EngineState = "absent"
-    plan: Plan | None = None
-    engine: EngineSnapshot | None = None
-    survey: Survey | None = None
-    error: ApplianceError | None = None
-    """Why the state is `failed`, or `absent` without a person's wish."""
-    since: float = 0.0
-    """Unix time of the last change of state."""
-    loaded_since: float | None = None
-    """Unix time of the load that this comes from."""
+STEADY_S = 600.0
+"""A plan that served this long was not too large from the start: the count of smaller ones begins anew."""
 
 
 class Serving:
     """Owns the resident engine."""
 
-    def __init__(self, library: Library, on_change: Callable[[ServingSnapshot], None]) -> None:
+    def __init__(
+        self,
+        library: Library,
+        on_change: Callable[[ServingSnapshot], None],
+        lessons: Lessons | None = None,
+    ) -> None:
         self._library = library
+        self._lessons = lessons or Lessons(library.paths.learned)
         self._on_change = on_change
         self._snapshot = ServingSnapshot(since=time.time())
         self._engine: Engine | None = None
         self._ring = LogRing()
         self._wishes = Wishes()
-        self._commands: asyncio.Queue[tuple[Callable[[], Awaitable[None]], asyncio.Future[None]]]
-        self._commands = asyncio.Queue(MAX_COMMANDS)
-        self._owner: asyncio.Task[None] | None = None
+        self._steps: Steps | None = None
+        """Of the load that the engine comes from."""
+        self._phase: Literal["", "leaving", "loading"] = ""
+        """An engine makes way for another plan; a load is at work."""
+        self._orders = Orders(self._fail)
 
     @property
     def snapshot(self) -> ServingSnapshot:
@@ -91,28 +90,24 @@ class Serving:
 
     @property
     def endpoint(self) -> Endpoint | None:
-        """Where to send a request; None unless the engine is ready."""
-        return self._engine.endpoint if self._engine is not None else None
+        """Where to send a request; None unless the engine is ready, and stays."""
+        return self._engine.endpoint if self._engine is not None and self._phase != "leaving" else None
 
     def use(self, library: Library) -> None:
         """Take over changed settings; they act at the next load."""
         self._library = library
 
     def start(self) -> None:
-        self._owner = asyncio.create_task(self._run(), name="serving")
+        self._orders.start()
 
     async def stop(self) -> None:
         """Stop the engine and the owner task."""
-        if self._owner is not None:
-            self._owner.cancel()
-            await asyncio.gather(self._owner, return_exceptions=True)
-        while not self._commands.empty():
-            self._commands.get_nowait()[1].cancel()
+        await self._orders.stop()
         await self._unload()
 
     async def load(self, ref: ModelRef, wishes: Wishes | None = None) -> None:
         """Serve this model; the one before is stopped first. Raises what loading ended with."""
-        await self._command(lambda: self._load(ref, wishes or Wishes()))
+        await self._orders.give(lambda: self._load(ref, wishes or Wishes()))
 
     async def unload(self, why: ApplianceError | None = None) -> None:
         """Stop the engine and keep the choice of model. `why` is what requests for it are told."""
@@ -122,7 +117,7 @@ class Serving:
             if why is not None:
                 self._set(replace(self._snapshot, error=why))
 
-        await self._command(stop)
+        await self._orders.give(stop)
 
     async def give_up(self, error: ApplianceError) -> None:
         """Stop the engine: its model can't be trusted any more. The state is `failed` with this error."""
@@ -132,92 +127,100 @@ class Serving:
             raise error
 
         with contextlib.suppress(ApplianceError):
-            await self._command(stop)
+            await self._orders.give(stop)
 
     async def restart(self) -> None:
         """Load the same model again with what is free now."""
         ref = self._snapshot.ref
         if ref is None:
             raise ModelMissing("No model was loaded, so none can be restarted.", hint="appliance up MODEL")
-        await self._command(lambda: self._load(ref, self._wishes))
+        await self._orders.give(lambda: self._load(ref, self._wishes))
 
-    async def _command(self, run: Callable[[], Awaitable[None]]) -> None:
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        try:
-            self._commands.put_nowait((run, done))
-        except asyncio.QueueFull:
-            raise EngineUnavailable(
-                "Too many commands are waiting for the engine.", hint="Try again."
-            ) from None
-        await done
+    async def replan(self, note: Note, still: Callable[[], bool]) -> bool:
+        """Load the same model again with what is free now, because of what `note` says; requests wait.
 
-    async def _run(self) -> None:
-        while True:
-            run, done = await self._commands.get()
-            if done.cancelled():
-                continue  # nobody waits for it any more, so nothing is loaded for nobody
-            try:
-                await run()
-            except ApplianceError as error:
-                await self._fail(error)
-                if not done.cancelled():
-                    done.set_exception(error)
-            except Exception as error:
-                log.exception("loading failed unexpectedly")
-                wrapped = ApplianceError("The model can't be loaded.", cause=type(error).__name__)
-                await self._fail(wrapped)
-                if not done.cancelled():
-                    done.set_exception(wrapped)
-            else:
-                if not done.cancelled():
-                    done.set_result(None)
-            finally:
-                if not done.done():
-                    done.cancel()  # this task is being ended: nobody waits for ever
+        Only when `still` holds in the moment in which it begins, and the engine has no request. Returns
+        whether it was done. Raises what loading ended with.
+        """
+        done = False
 
-    async def _load(self, ref: ModelRef, wishes: Wishes) -> None:
-        await self._unload()
-        self._wishes = wishes
+        async def again() -> None:
+            nonlocal done
+            ref, engine = self._snapshot.ref, self._engine
+            if ref is None or engine is None or engine.snapshot.state != "ready" or not still():
+                return
+            done, self._phase = True, "leaving"
+            log.info("%s is loaded again: %s", ref.ref, note.detail)
+            await self._load(ref, self._wishes, note=note)
+
+        await self._orders.give(again)
+        return done
+
+    async def what_if(self, free: Mapping[str, int]) -> Plan | None:
+        """The plan of the served model if so many bytes of each device were free; no engine is asked.
+
+        None when it can't be made.
+        """
+        ref, looked = self._snapshot.ref, self._snapshot.survey
+        if ref is None or looked is None:
+            return None
+        return await what_if(self._library, self._lessons, ref, self._wishes, looked, free)
+
+    async def _load(
+        self, ref: ModelRef, wishes: Wishes, *, crash: Crash | None = None, note: Note | None = None
+    ) -> None:
+        await self._unload(leaving=crash is not None or note is not None)
+        self._phase, self._wishes, self._steps = "loading", wishes, None
         now = time.time()
-        self._set(ServingSnapshot(ref=ref, state="starting", since=now, loaded_since=now))
-        stored = await self._library.require(ref)
-        settings = self._library.settings
-        looked = await survey(settings, wishes.engine, wake=True)
-        self._set(replace(self._snapshot, survey=looked))
-        embedding = "embedding" in ref.model.use
-        plan = await plan_file(
-            stored.main,
-            model=ref.ref,
-            looked=looked,
-            request=request_for(settings, wishes, embedding=embedding),
-            paths=self._library.paths,
-        )
-        self._set(replace(self._snapshot, plan=plan))
-        require_fit(plan)
-        launch = Launch(model_id=ref.ref, model_path=stored.main, plan=plan, embedding=embedding)
-        engine = Engine(
-            looked.build(),
+        self._set(ServingSnapshot(ref=ref, state="starting", since=now, loaded_since=now, replanned=note))
+        start, show = self._start_engine, self._show
+        try:
+            self._steps = await Load(self._library, self._lessons, ref, wishes, start=start, show=show).run(
+                crash
+            )
+        finally:
+            self._phase = ""
+        if self._engine is not None:
+            self._engine_changed(self._engine.snapshot)
+        self._library.remember(ref.ref)
+
+    async def _start_engine(self, build: Build, launch: Launch) -> None:
+        """Start one and wait until it is ready. Nothing of one that failed for lack of memory goes on."""
+        ref = self._snapshot.ref
+        assert ref is not None
+
+        async def prove() -> None:
+            """Before each process, also the one after a crash: the bytes are still the pinned ones."""
+            await self._library.require(ref)
+
+        self._engine = engine = Engine(
+            build,
             launch,
             paths=self._library.paths,
             on_change=self._engine_changed,
             ring=self._ring,
-            before_start=lambda: self._prove(ref),
+            before_start=prove,
         )
-        self._engine = engine
         await engine.start()
-        await engine.wait_ready()
-        self._library.remember(ref.ref)
+        try:
+            await engine.wait_ready()
+        except EngineFailed as failure:
+            if failure.out_of_memory is not None:
+                await engine.stop()
+            raise
 
-    async def _prove(self, ref: ModelRef) -> None:
-        """Before each process, also the one after a crash: the bytes are still the pinned ones."""
-        await self._library.require(ref)
+    def _show(self, looked: Survey, plan: Plan | None) -> None:
+        shown = replace(self._snapshot, survey=looked)
+        self._set(shown if plan is None else replace(shown, plan=plan))
 
-    async def _unload(self) -> None:
+    async def _unload(self, *, leaving: bool = False) -> None:
+        """`leaving`: another plan takes its place, so that it does not look unloaded meanwhile."""
+        self._phase = "leaving" if leaving else ""
         if self._engine is not None:
             await self._engine.stop()  # still ours meanwhile: its `stopping` is what others see
             self._engine = None
         current = self._snapshot
-        if current.state != "absent" or current.engine is not None or current.error is not None:
+        if not leaving and (current.state != "absent" or current.engine or current.error):
             self._set(replace(self._snapshot, state="absent", engine=None, error=None))
 
     async def _fail(self, error: ApplianceError) -> None:
@@ -231,8 +234,36 @@ class Serving:
         self._set(replace(self._snapshot, state="failed", error=error))
 
     def _engine_changed(self, snapshot: EngineSnapshot) -> None:
-        if self._engine is not None:
-            self._set(replace(self._snapshot, state=snapshot.state, engine=snapshot))
+        if self._engine is None:
+            return
+        if snapshot.state == "failed" and not self._phase and self._plans_smaller(snapshot):
+            self._phase = "leaving"
+        ended = snapshot.state in ("failed", "stopping", "absent")
+        goes_on = self._phase == "leaving" or (self._phase == "loading" and ended)
+        state = "starting" if goes_on else snapshot.state
+        self._set(replace(self._snapshot, state=state, engine=snapshot))
+
+    def _plans_smaller(self, snapshot: EngineSnapshot) -> bool:
+        """An engine ran out of memory while it served: a smaller plan takes its place, when there is one."""
+        ref, plan, steps = self._snapshot.ref, self._snapshot.plan, self._steps
+        if snapshot.out_of_memory is None or ref is None or plan is None or steps is None:
+            return False
+        failure = EngineFailed(
+            snapshot.error or "The engine ran out of memory.",
+            cause=snapshot.cause,
+            hint=snapshot.hint,
+            lines=snapshot.last_lines,
+            out_of_memory=snapshot.out_of_memory,
+        )
+        steady = snapshot.ready_at is not None and time.time() - snapshot.ready_at > STEADY_S
+        crash = Crash(plan, Steps(steps.first) if steady else steps, failure)
+        broken = self._engine
+
+        async def again() -> None:
+            if self._engine is broken:
+                await self._load(ref, self._wishes, crash=crash)
+
+        return self._orders.give_later(again)
 
     def _set(self, snapshot: ServingSnapshot) -> None:
         changed = snapshot.state != self._snapshot.state

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from appliance.daemon.differences import differences
 from appliance.daemon.download import Download
 from appliance.daemon.record import Record
-from appliance.daemon.serving import ServingSnapshot
+from appliance.daemon.served import ServingSnapshot
 from appliance.gateway.admission import QueueSnapshot
 from appliance.journal import Row, Today
 from appliance.monitor import MonitorSnapshot
@@ -87,6 +88,10 @@ def notes(serving: ServingSnapshot, heat: MonitorSnapshot) -> Iterable[Note]:
             None,
             serving.loaded_since,
         )
+    for one in differences(serving):
+        yield Note(one.code, f"Less than planned: {one.detail}.", None, serving.loaded_since)
+    if serving.replanned is not None:
+        yield serving.replanned
     if heat.stale:
         yield Note(
             "sensor_stale", heat.message or "The sensors don't answer; the values shown are old.", None, None

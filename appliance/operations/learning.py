@@ -24,7 +24,7 @@ _DAY_S = 86_400.0
 FORGOTTEN_AFTER_S = 3 * _DAY_S
 """A plan that ran out of memory may be tried again after this: drivers and neighbours change."""
 MEASURED_FOR_S = 30 * _DAY_S
-_RATIO = (0.25, 4.0)
+_RATIO = (0.5, 4.0)
 _OVERHEAD = 4 << 30
 """Bytes; more is no driver but a misreading."""
 _SLOW = 0.3
@@ -43,8 +43,8 @@ class Lessons:
     # -- for the next plan ---------------------------------------------------------------------------
 
     def of(self, model_sha256: str | None, build: str) -> Mapping[str, Learned]:
-        """What is known by place: devices by the engine's names, `Host` (RAM beside them), and `CPU` (RAM
-        where no device is used; its ratio is `full`).
+        """What is known by place: devices by the engine's names, and `Host`, whose `full` is that of a run
+        without devices.
 
         Of a model that was never loaded with this build, only what the driver takes, as other models showed.
         """

@@ -10,8 +10,6 @@ from appliance.planning import MemoryPlan, Plan
 from appliance.planning.values import HOST
 from appliance.units import MIB
 
-CPU = "CPU"
-"""The name of RAM where no device is used."""
 _SAME_WEIGHTS = 0.05
 """Weights may differ by this share before the load counts as another split than the planned one."""
 _TELLING = 4 * MIB
@@ -25,7 +23,7 @@ class Seen:
     total: int | None
     """Bytes of the device."""
     full: bool
-    """The whole model is on GPUs, or all of it in RAM: nothing is split."""
+    """Of a device: the whole model is on GPUs. Of RAM: no device is used."""
     ratio: float | None
     """Real over computed compute buffer; None: it can't be compared."""
     overhead: int | None
@@ -35,11 +33,13 @@ class Seen:
 def seen_of(
     plan: Plan, buffers: Mapping[str, Mapping[str, float]], driver_used: Mapping[str, int]
 ) -> Mapping[str, Seen]:
-    """By place of the plan; RAM is `CPU` when no device is used, since its buffers are then others.
+    """By place of the plan. `buffers` in MiB by buffer and purpose, `driver_used` in bytes by device.
 
-    `buffers` in MiB by buffer and purpose, `driver_used` in bytes by device.
+    With a projector or a draft model the log has their buffers under the same names: nothing is compared.
     """
-    full = plan.cpu_moe == 0 and (not plan.devices or plan.gpu_layers > plan.n_layer)
+    if plan.mmproj is not None or plan.draft is not None:
+        return {}
+    full = plan.cpu_moe == 0 and plan.gpu_layers > plan.n_layer
     real = {device.name: _purposes(buffers, device.name) for device in plan.devices}
     as_planned = all(_same_weights(device, real[device.name]) for device in plan.devices)
     found: dict[str, Seen] = {}
@@ -48,7 +48,7 @@ def seen_of(
         overhead = None if used is None or not mine else used - int(sum(mine.values()) * MIB)
         found[device.name] = Seen(device.total, full, _ratio(device, mine) if as_planned else None, overhead)
     ram = _ratio(plan.host, _purposes(buffers, HOST)) if as_planned else None
-    found[HOST if plan.devices else CPU] = Seen(plan.host.total, full, ram, None)
+    found[HOST] = Seen(plan.host.total, not plan.devices, ram, None)
     return found
 
 

@@ -58,10 +58,11 @@ def given_up(first: Plan, now: Plan) -> tuple[str, ...]:
     return tuple(codes)
 
 
-def step_line(failed: Plan, where: str | None, now: Plan) -> Reason:
+def step_line(failed: Plan, where: str | None, now: Plan, what: str = "ran out") -> Reason:
     """What ran out where, and what the next plan has instead."""
-    place = where or "the memory"
-    return Reason("step_down", f"{place} ran out with {_size(failed)}; now {_changes(failed, now)}")
+    known = where is not None and where in {HOST, *(device.name for device in failed.devices)}
+    place = f"memory of {where}" if known and where != HOST else "RAM" if known else "memory"
+    return Reason("step_down", f"{place} {what} with {_size(failed)}; now {_changes(failed, now)}")
 
 
 def _size(plan: Plan) -> str:

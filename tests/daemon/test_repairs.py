@@ -11,7 +11,8 @@ import pytest
 from appliance.client import DownloadRow
 from appliance.daemon.fetching import Fetching
 from appliance.daemon.local import LocalSide
-from appliance.daemon.serving import Serving, ServingSnapshot
+from appliance.daemon.served import ServingSnapshot
+from appliance.daemon.serving import Serving
 from appliance.engines import EngineState
 from appliance.errors import ApplianceError, ModelMissing, NotVerified
 from appliance.gateway.ports import Served

@@ -1,0 +1,63 @@
+"""What a load really became, beside its plan: codes for answers, sentences for people. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from appliance.daemon.served import ServingSnapshot
+from appliance.engines import EngineSnapshot
+from appliance.operations.read_back import device_of
+from appliance.planning import Plan
+from appliance.planning.values import HOST
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that is less than planned."""
+
+    code: str
+    """As in `X-Appliance-Degraded`."""
+    detail: str
+
+
+def differences(serving: ServingSnapshot) -> tuple[Difference, ...]:
+    """What the engine does less than its plan says, and what the plan has less of than the first one."""
+    plan, engine = serving.plan, serving.engine
+    if plan is None:
+        return ()
+    found = _read_back(plan, engine) if engine is not None else []
+    told = {one.code for one in found}
+    steps = "; ".join(reason.text for reason in plan.reasons if reason.code == "step_down")
+    found += [Difference(code, steps or "memory ran out") for code in plan.given_up if code not in told]
+    return tuple(found)
+
+
+def _read_back(plan: Plan, engine: EngineSnapshot) -> list[Difference]:
+    """Only what the log and the engine's answers tell; what they leave open is no difference."""
+    found = []
+    planned, real = plan.gpu_layers, engine.gpu_layers
+    unused = _unused(plan, engine)
+    if planned > 0 and real == 0:
+        found.append(Difference("cpu_fallback", f"{planned} layers were planned on the GPU, and it has none"))
+    elif unused:
+        found.append(Difference("cpu_fallback", f"the plan uses {' and '.join(unused)}, the engine does not"))
+    elif real is not None and real < planned:
+        found.append(
+            Difference("fewer_layers", f"{planned} layers were planned on the GPU, and it has {real}")
+        )
+    if engine.ctx is not None and engine.ctx < plan.ctx:
+        found.append(
+            Difference("context_cut", f"{plan.ctx} tokens were planned, and a request has {engine.ctx}")
+        )
+    return found
+
+
+def _unused(plan: Plan, engine: EngineSnapshot) -> list[str]:
+    """Devices that should hold weights and do not.
+
+    Told only where the log names the planned devices: shared rows stand under a name of their own.
+    """
+    holding = {device_of(name) for name, sizes in engine.buffers.items() if sizes.get("model", 0.0) > 0}
+    planned = {device.name for device in plan.devices if device.model > 0}
+    on_devices = holding - {HOST}
+    return sorted(planned - on_devices) if on_devices and on_devices <= planned else []

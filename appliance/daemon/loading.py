@@ -1,0 +1,209 @@
+"""One load: a look at the machine, a plan, an engine; and where memory runs out, a smaller plan, said aloud.
+
+A plan is given up for a smaller one at most `MAX_STEPS` times. Only what was left to the planner gets
+smaller; when nothing of that is left, the failure is told with the smallest change that a person could make.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from appliance.catalog import ModelRef
+from appliance.engines import Build, Launch
+from appliance.errors import ApplianceError, EngineFailed
+from appliance.operations.headers import of_stored
+from appliance.operations.learning import Lessons
+from appliance.operations.models import Library
+from appliance.operations.plan import Wishes, plan_subject, request_for, require_fit
+from appliance.operations.survey import Survey, survey
+from appliance.planning import Plan, Reason
+from appliance.planning.stepdown import MAX_STEPS, given_up, limits_after, step_line
+from appliance.store import Stored
+
+log = logging.getLogger("appliance.serving")
+
+Start = Callable[[Build, Launch], Awaitable[None]]
+"""Starts an engine and waits until it is ready. Raises EngineFailed; nothing of that engine runs then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """How far a load has been stepped down."""
+
+    first: Plan
+    """The plan made first, which answers are held against."""
+    taken: int = 0
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """Bytes that the next plan may take, by place."""
+    lines: tuple[Reason, ...] = ()
+    """What ran out where, and what there is instead, step by step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """What would be started next."""
+
+    looked: Survey
+    plan: Plan
+    steps: Steps
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """A plan that ran out of memory while it served."""
+
+    plan: Plan
+    steps: Steps
+    failure: EngineFailed
+
+
+class Load:
+    """One load, from the look at the machine to an engine that answers."""
+
+    def __init__(
+        self,
+        library: Library,
+        lessons: Lessons,
+        ref: ModelRef,
+        wishes: Wishes,
+        *,
+        start: Start,
+        show: Callable[[Survey, Plan | None], None],
+    ) -> None:
+        """`show` is told each look and each plan."""
+        self._library, self._lessons = library, lessons
+        self._ref, self._wishes = ref, wishes
+        self._start, self._show = start, show
+        self._embedding = "embedding" in ref.model.use
+        self._sha256 = ref.variant.main.sha256
+
+    async def run(self, crash: Crash | None = None) -> Steps:
+        """Load it; after a `crash` with less than that plan took. Returns the steps it took.
+
+        Raises what stands in the way: ModelMissing, NotVerified, DoesNotFit, GgufError, EngineError.
+        """
+        stored = await self._library.require(self._ref)
+        if crash is None:
+            looked, plan = await self._plan(stored, {})
+            now = Next(looked, plan, Steps(plan))
+            require_fit(plan)
+        else:
+            now = await self._smaller(stored, crash.plan, crash.steps, crash.failure)
+        while True:
+            now = await self._unlike_before(stored, now)
+            failure = await self._attempt(stored, now)
+            if failure is None:
+                return now.steps
+            now = await self._smaller(stored, now.plan, now.steps, failure)
+
+    async def _plan(self, stored: Stored, limits: Mapping[str, int]) -> tuple[Survey, Plan]:
+        """What to start with what is free now."""
+        library, embedding = self._library, self._embedding
+        looked = await survey(library.settings, self._wishes.engine, wake=True)
+        self._show(looked, None)
+        request = request_for(library.settings, self._wishes, embedding=embedding)
+        plan = await plan_subject(
+            await asyncio.to_thread(of_stored, library, stored, embedding),
+            looked=looked,
+            request=replace(request, limits=limits),
+            paths=library.paths,
+            lessons=self._lessons,
+        )
+        return looked, plan
+
+    async def _attempt(self, stored: Stored, now: Next) -> EngineFailed | None:
+        """Start it. The failure, when that was for lack of memory; every other one is raised."""
+        self._show(now.looked, now.plan)
+        build = now.looked.build()
+        mmproj, draft = (
+            next((file.path for file in stored.files if file.role == role), None)
+            for role in ("mmproj", "draft")
+        )
+        launch = Launch(self._ref.ref, stored.main, now.plan, self._embedding, mmproj, draft)
+        try:
+            await self._start(build, launch)
+        except EngineFailed as failure:
+            if failure.out_of_memory is None:
+                raise
+            where = failure.out_of_memory
+            await asyncio.to_thread(self._lessons.note_ran_out, self._sha256, build.build, now.plan, where)
+            return failure
+        return None
+
+    async def _unlike_before(self, stored: Stored, now: Next) -> Next:
+        """Past the plans that ran out of memory in earlier loads, as far as smaller ones are to be had."""
+        while now.steps.taken < MAX_STEPS:
+            build = now.looked.build().build
+            where = await asyncio.to_thread(self._lessons.ran_out, self._sha256, build, now.plan)
+            if where is None:
+                break
+            less = await self._less(stored, now.plan, where, now.steps, "ran out before")
+            if not _is_less(less.plan, now.plan):
+                break
+            now = less
+        return now
+
+    async def _smaller(self, stored: Stored, failed: Plan, steps: Steps, failure: EngineFailed) -> Next:
+        """What takes less than `failed`. Raises the failure when there is nothing."""
+        if steps.taken >= MAX_STEPS:
+            times = f"The engine ran out of memory, also with {MAX_STEPS} smaller plans."
+            raise _told(failure, times, failure.hint)
+        less = await self._less(stored, failed, failure.out_of_memory, steps, "ran out")
+        if not _is_less(less.plan, failed):
+            advice = [reason.text for reason in less.plan.reasons if reason.code == "would_fit"]
+            hint = f"Nothing that was left open can get smaller; {advice[0]}." if advice else failure.hint
+            raise _told(failure, failure.message, hint)
+        return less
+
+    async def _less(self, stored: Stored, failed: Plan, where: str | None, steps: Steps, what: str) -> Next:
+        """The next plan; it may not fit, or be no smaller."""
+        limits = limits_after(failed, where, steps.taken + 1, steps.limits)
+        looked, plan = await self._plan(stored, limits)
+        line = step_line(failed, where, plan, what)
+        if _is_less(plan, failed):
+            log.warning("%s: %s", self._ref.ref, line.text)
+        steps = replace(steps, taken=steps.taken + 1, limits=limits, lines=(*steps.lines, line))
+        plan = replace(plan, given_up=given_up(steps.first, plan), reasons=(*plan.reasons, *steps.lines))
+        return Next(looked, plan, steps)
+
+
+async def what_if(
+    library: Library,
+    lessons: Lessons,
+    ref: ModelRef,
+    wishes: Wishes,
+    looked: Survey,
+    free: Mapping[str, int],
+) -> Plan | None:
+    """The plan with so many bytes free on each device, by formula alone. None when it can't be made."""
+    devices = tuple(
+        replace(one, free=free.get(one.name, one.free), ours=0, held=()) for one in looked.build().devices
+    )
+    choice = replace(looked.choice, build=replace(looked.build(), devices=devices)) if looked.choice else None
+    embedding = "embedding" in ref.model.use
+    try:
+        stored = await library.require(ref)
+        return await plan_subject(
+            await asyncio.to_thread(of_stored, library, stored, embedding),
+            looked=replace(looked, machine=replace(looked.machine, gpus=()), choice=choice),
+            request=request_for(library.settings, wishes, embedding=embedding),
+            paths=library.paths,
+            lessons=lessons,
+            ask_engine=False,
+        )
+    except ApplianceError as error:
+        log.warning("no plan for what is free now: %s", error.message)
+        return None
+
+
+def _is_less(plan: Plan, failed: Plan) -> bool:
+    return plan.fits and plan.flags != failed.flags
+
+
+def _told(failure: EngineFailed, message: str, hint: str | None) -> EngineFailed:
+    return EngineFailed(
+        message, cause=failure.cause, hint=hint, lines=failure.lines, out_of_memory=failure.out_of_memory
+    )

@@ -1,0 +1,147 @@
+"""After a load: what it taught is noted down, and while it is idle its plan is held against what is free."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from appliance.daemon import replanning
+from appliance.daemon.driver_memory import views_by_device
+from appliance.daemon.replanning import DeviceNow, Memory, Pressure
+from appliance.daemon.served import ServingSnapshot
+from appliance.daemon.serving import Serving
+from appliance.errors import ApplianceError
+from appliance.monitor import GpuView, MonitorSnapshot
+from appliance.operations.learning import Lessons
+from appliance.operations.survey import Note
+from appliance.planning import Plan
+from appliance.units import size
+
+log = logging.getLogger("appliance.serving")
+
+LOOK_EVERY_S = 2.0
+DRIVER_TELLS_S = 20.0
+"""The driver's figure for the engine's process is waited for this long; the processes are read every 10 s."""
+
+
+class PlanWatch:
+    """Looks at the loaded engine from time to time. `start` and `stop` once each, from the event loop."""
+
+    def __init__(
+        self,
+        serving: Serving,
+        lessons: Lessons,
+        *,
+        monitor: Callable[[], MonitorSnapshot],
+        quiet: Callable[[], bool],
+        every_s: float = LOOK_EVERY_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`quiet` says whether no request runs or waits."""
+        self._serving, self._lessons = serving, lessons
+        self._monitor, self._quiet = monitor, quiet
+        self._every_s, self._clock = every_s, clock
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._engine: tuple[int | None, float | None] = (None, None)
+        """pid and start of the engine that the rest is about."""
+        self._since = 0.0
+        self._noted = False
+        self._memory = Memory()
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="plan-watch")
+
+    async def stop(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def changed(self) -> None:
+        """The served model changed: look now."""
+        self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.look()
+            except ApplianceError as error:
+                log.error("the plan could not be made anew: %s", error.message)
+            except Exception:
+                log.exception("the plan could not be looked at")  # the next look may work
+            self._wake.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._every_s):
+                    await self._wake.wait()
+
+    async def look(self) -> None:
+        """One look."""
+        current = self._serving.snapshot
+        engine, plan = current.engine, current.plan
+        if engine is None or plan is None or current.survey is None or current.state not in ("ready", "busy"):
+            return
+        if (engine.pid, engine.started_at) != self._engine:
+            self._engine, self._since, self._noted = (engine.pid, engine.started_at), self._clock(), False
+            self._memory = replanning.loaded(self._memory)
+        heat = self._monitor()
+        fresh = heat.active and not heat.stale and heat.age_s is not None
+        views = views_by_device(current.survey, heat.gpus if fresh else ())
+        await self._note(current, plan, views)
+        pressed = self._judge(plan, views)
+        if pressed is not None:
+            await self._relieve(plan, pressed, views)
+
+    async def _note(self, current: ServingSnapshot, plan: Plan, views: Mapping[str, GpuView]) -> None:
+        """Once per engine: as soon as the driver has told what its process holds, or will not tell."""
+        if self._noted or current.ref is None or current.engine is None:
+            return
+        used = {name: view.used_by_engine for name, view in views.items()}
+        told = {name: n_bytes for name, n_bytes in used.items() if n_bytes is not None}
+        awaited = any(device.name not in told for device in plan.devices) and self._tells(current)
+        if awaited and self._clock() - self._since < DRIVER_TELLS_S:
+            return
+        self._noted = True
+        sha256, build, buffers = current.ref.variant.main.sha256, current.engine.build, current.engine.buffers
+        await asyncio.to_thread(self._lessons.note_load, sha256, build, plan, buffers, told)
+
+    def _tells(self, current: ServingSnapshot) -> bool:
+        """Some driver is asked at all: there is a GPU that the sensors read."""
+        return current.survey is not None and bool(current.survey.machine.gpus)
+
+    def _judge(self, plan: Plan, views: Mapping[str, GpuView]) -> Pressure | None:
+        seen = {name: DeviceNow(view.free, view.used_by_engine) for name, view in views.items()}
+        self._memory, pressed = replanning.step(plan, seen, self._idle(), self._clock(), self._memory)
+        return pressed
+
+    def _idle(self) -> bool:
+        return self._serving.snapshot.state == "ready" and self._quiet()
+
+    async def _relieve(self, plan: Plan, pressed: Pressure, views: Mapping[str, GpuView]) -> None:
+        """Load again when a plan for what is free now would leave more room."""
+        free = {
+            name: view.free + self._held(plan, name, view)
+            for name, view in views.items()
+            if view.free is not None
+        }
+        smaller = await self._serving.what_if(free)
+        if smaller is None or not replanning.is_better(plan, smaller, pressed.device):
+            return
+        note = Note(
+            "replanned",
+            f"Other programs took {size(pressed.taken)} of {pressed.device}, {size(pressed.free)} were left: "
+            "the model was loaded again with a smaller plan.",
+            "Close them; the next load plans with what is free then.",
+            time.time(),
+        )
+        if await self._serving.replan(note, self._idle):
+            self._memory = replanning.reloaded(self._memory, self._clock())
+
+    def _held(self, plan: Plan, name: str, view: GpuView) -> int:
+        """Bytes that our engine gives back: by the driver, else as planned."""
+        if view.used_by_engine is not None:
+            return view.used_by_engine
+        return sum(device.needed for device in plan.devices if device.name == name)
