@@ -79,6 +79,13 @@ class Catalog(Frozen):
         model_id, _, quant = _follow(name.strip(), aliases or {}).partition(":")
         return self.models.get(model_id.lower()), quant, model_id
 
+    def family(self, name: str, aliases: Mapping[str, str] | None = None) -> tuple[ModelRef, ...]:
+        """Every variant of every member of the family of this name; nothing for any other name."""
+        model, quant, family = self.split(name, aliases)
+        if model is not None or quant:
+            return ()
+        return tuple(ref for ref in self.refs() if ref.model.family == family.lower())
+
     def refs(self) -> tuple[ModelRef, ...]:
         """Every variant of every model."""
         return tuple(ref for model in self.models.values() for ref in refs_of(model))
