@@ -6,11 +6,14 @@ programs that start the real engine as a child.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import secrets
 from pathlib import Path
+
+import psutil
 
 from appliance import processes
 from appliance.engines.process import Child, end_stranger, unlink
@@ -47,6 +50,22 @@ def write(paths: Paths, child: Child, socket: str | None) -> Path | None:
         log.warning("No pid file for the engine: %s", error.strerror)
         return None
     return target
+
+
+def running(paths: Paths) -> frozenset[int]:
+    """The processes of the engines that run now, those included that a wrapper started."""
+    found: set[int] = set()
+    for file in folder(paths).glob("*.json"):
+        try:
+            note = json.loads(file.read_text())
+            pid, started, ticks = int(note["pid"]), float(note["started"]), note.get("ticks")
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        if processes.is_same(pid, started, ticks):
+            found.add(pid)
+            with contextlib.suppress(psutil.Error, OSError):
+                found.update(child.pid for child in psutil.Process(pid).children(recursive=True))
+    return frozenset(found)
 
 
 def end_orphans(paths: Paths) -> tuple[int, ...]:

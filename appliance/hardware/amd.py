@@ -22,6 +22,8 @@ class AmdReading:
     total: int | None = None
     free: int | None = None
     used: int | None = None
+    apart: int | None = None
+    """Free bytes of an APU's carve-out, which is no RAM."""
     temperature: float | None = None
     critical_at: float | None = None
     """The limit of the same sensor that `temperature` is from."""
@@ -58,7 +60,7 @@ def _holders(gpu: Gpu, clients: holders.Clients | None) -> tuple[Program, ...]:
 
 def read_amd(device: Path) -> AmdReading:
     """Read the device's files; what is missing stays None."""
-    total, used = _memory(device)
+    total, used, apart = _memory(device)
     hwmon = next(iter(folders(device / "hwmon", "hwmon*")), device / "hwmon" / "none")
     temperature, critical = _temperature(hwmon)
     power = read_int(hwmon / "power1_average")
@@ -68,6 +70,7 @@ def read_amd(device: Path) -> AmdReading:
         total=total,
         free=total - used if total is not None and used is not None else None,
         used=used,
+        apart=apart,
         temperature=temperature,
         critical_at=critical,
         power=_scaled(power, 1_000_000),
@@ -101,6 +104,7 @@ def _amd_gpu(card: PciDisplay, index: int, roots: Roots) -> Gpu:
         integrated=is_apu(card.path),
         pci=card.address,
         asleep=card.suspended,
+        apart=reading.apart,
     )
 
 
@@ -117,15 +121,15 @@ def _intel_gpu(card: PciDisplay, index: int) -> Gpu:
     )
 
 
-def _memory(device: Path) -> tuple[int | None, int | None]:
-    """Total and used: VRAM, and for an APU the GTT on top of it."""
-    vram = read_int(device / "mem_info_vram_total"), read_int(device / "mem_info_vram_used")
+def _memory(device: Path) -> tuple[int | None, int | None, int | None]:
+    """Total, used, and what is free apart from RAM: VRAM, and for an APU the GTT on top of it."""
+    vram, vram_used = (read_int(device / f"mem_info_vram_{word}") for word in ("total", "used"))
     if not is_apu(device):
-        return vram
-    gtt = read_int(device / "mem_info_gtt_total"), read_int(device / "mem_info_gtt_used")
-    total = None if vram[0] is None or gtt[0] is None else vram[0] + gtt[0]
-    used = None if vram[1] is None or gtt[1] is None else vram[1] + gtt[1]
-    return total, used
+        return vram, vram_used, None
+    gtt, gtt_used = (read_int(device / f"mem_info_gtt_{word}") for word in ("total", "used"))
+    total = None if vram is None or gtt is None else vram + gtt
+    used = None if vram_used is None or gtt_used is None else vram_used + gtt_used
+    return total, used, None if vram is None or vram_used is None else max(0, vram - vram_used)
 
 
 def _temperature(hwmon: Path) -> tuple[float | None, float | None]:

@@ -43,6 +43,8 @@ class Gpu:
     """The kernel has powered it down, and it was left so: memory and sensors are unknown."""
     holders: tuple[Program, ...] = ()
     """Programs that hold its memory, the largest first, as far as the driver shows them to this user."""
+    apart: int | None = None
+    """Bytes of `free` that are no RAM though it is integrated: what the firmware set aside for it."""
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Gpu:

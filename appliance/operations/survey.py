@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from appliance.engines import Build, Choice, choose, discover
+from appliance.engines.environment import child_environment
 from appliance.errors import EngineError
-from appliance.hardware import Gpu, Machine, detect_safely
+from appliance.hardware import Machine, detect_safely
+from appliance.operations import memory
+from appliance.operations.memory import Own
+from appliance.paths import Paths
 from appliance.planning import DeviceMemory, HostMemory
 from appliance.settings import Settings
 
@@ -42,6 +46,8 @@ class Survey:
     choice: Choice | None
     """None when no engine can be started here, and `error` says why; or when none was asked (`glance`)."""
     error: EngineError | None
+    own: Own = memory.NOTHING
+    """The engine of this appliance that runs now, whose memory goes when another model is loaded."""
 
     def build(self) -> Build:
         """The engine to use. Raises the EngineError that choosing ended with."""
@@ -51,11 +57,13 @@ class Survey:
         return self.choice.build
 
     def devices(self) -> tuple[DeviceMemory, ...]:
-        """The chosen engine's devices; free memory is the smaller of what the engine and the driver say."""
-        return tuple(_checked(device, self.machine.gpus) for device in self.build().devices)
+        """The chosen engine's devices with what the driver and the data sheets know of them."""
+        return memory.devices(self.build().devices, self.machine, self.own, child_environment())
 
     def host(self) -> HostMemory:
-        return HostMemory(self.machine.ram_total, self.machine.ram_available, self.machine.cores_physical)
+        """RAM and cores; what the running engine holds on devices that share the RAM goes with it, too."""
+        shared = self.devices() if self.choice is not None else ()
+        return memory.host(self.machine, self.own, shared)
 
     def gpu_unused(self) -> Note | None:
         """The note for a GPU that is here while the engine in use can't use it."""
@@ -96,35 +104,31 @@ class Survey:
         }
 
 
-async def survey(settings: Settings, kind: str | None = None, *, wake: bool = False) -> Survey:
+async def survey(
+    settings: Settings, kind: str | None = None, *, wake: bool = False, paths: Paths | None = None
+) -> Survey:
     """Detect hardware and engines, each in a child process with a time limit. Raises nothing.
 
     `wake` powers up a sleeping laptop GPU, so that its memory is known: before a load, never for a look.
+    With `paths` the memory of the engine that runs now is told apart from that of other programs.
     """
     wanted = settings.engine if kind is None else settings.engine.model_copy(update={"kind": kind})
-    machine, builds = await asyncio.gather(detect_safely(wake=wake), discover(wanted))
+    machine, builds, own = await asyncio.gather(
+        detect_safely(wake=wake), discover(wanted), asyncio.to_thread(memory.own, paths)
+    )
     try:
-        return Survey(machine, builds, choose(builds, wanted.kind), None)
+        return Survey(machine, builds, choose(builds, wanted.kind), None, own)
     except EngineError as error:
-        return Survey(machine, builds, None, error)
+        return Survey(machine, builds, None, error, own)
 
 
-async def glance(settings: Settings) -> Survey:
+async def glance(settings: Settings, paths: Paths | None = None) -> Survey:
     """For a list: where this system has no GPU, memory is all that counts, and no engine is started to ask.
 
     Saves half a second on two cores. Raises nothing. `choice` and `error` are both None when none was asked.
     """
     if sys.platform.startswith(_ALL_GPUS_SEEN):
-        machine = await detect_safely()
+        machine, own = await asyncio.gather(detect_safely(), asyncio.to_thread(memory.own, paths))
         if not machine.gpus:
-            return Survey(machine, (), None, None)
-    return await survey(settings)
-
-
-def _checked(device: DeviceMemory, gpus: tuple[Gpu, ...]) -> DeviceMemory:
-    """The device with the driver's view of free memory, when exactly one GPU has its name."""
-    same = [gpu for gpu in gpus if gpu.name and gpu.name in device.description]
-    if len(same) != 1 or same[0].free is None or device.software:
-        return device
-    free = same[0].free if device.free is None else min(device.free, same[0].free)
-    return replace(device, free=free)
+            return Survey(machine, (), None, None, own)
+    return await survey(settings, paths=paths)

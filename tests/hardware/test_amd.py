@@ -42,6 +42,7 @@ def test_a_discrete_gpu_counts_its_vram_only(roots: Roots) -> None:
     gpu = detect(roots=roots).gpus[0]
     assert (gpu.total, gpu.used, gpu.free) == (24 * _GIB, 2 * _GIB, 22 * _GIB)
     assert (gpu.backend, gpu.integrated, gpu.pci) == ("rocm", False, "0000:03:00.0")
+    assert gpu.apart is None
 
 
 def test_the_hot_spot_is_read_with_its_own_limit(roots: Roots) -> None:
@@ -67,6 +68,7 @@ def test_an_apu_counts_vram_and_gtt(roots: Roots) -> None:
     )
     gpu = detect(roots=roots).gpus[0]
     assert (gpu.total, gpu.used, gpu.integrated) == (61 * _GIB, 3 * _GIB // 2, True)
+    assert gpu.apart == _GIB // 2
     reading = amd.read_amd(device)
     assert (reading.temperature, reading.critical_at, reading.power) == (45.0, None, 25.0)
 

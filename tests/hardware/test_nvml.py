@@ -43,6 +43,7 @@ def test_a_laptop_gpu_is_found_with_its_memory(laptop: FakeMachine) -> None:
             "pci": "0000:01:00.0",
             "asleep": False,
             "holders": [{"pid": _NOBODY, "name": f"process {_NOBODY}", "n_bytes": 512 << 20}],
+            "apart": None,
         }
     ]
     assert machine["notes"] == [] or all("container" in note for note in machine["notes"])

@@ -75,7 +75,7 @@ async def _rows_here() -> list[dict[str, Any]]:
 
     paths = find_paths().make()
     loaded = settings.load(paths.config_file)
-    looking = asyncio.create_task(glance(loaded))
+    looking = asyncio.create_task(glance(loaded, paths))
     await asyncio.sleep(0)  # it begins now
 
     def opened() -> Any:
