@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from appliance.monitor.baseline import SpeedKey, SpeedTracker, power_source, speed_key
+    from appliance.monitor.baseline import PowerSource, SpeedKey, SpeedTracker, power_source, speed_key
     from appliance.monitor.monitor import Monitor, Timing
     from appliance.monitor.snapshot import GpuView, MonitorSnapshot
     from appliance.monitor.states import ThermalState
@@ -18,6 +18,7 @@ __all__ = [
     "GpuView",
     "Monitor",
     "MonitorSnapshot",
+    "PowerSource",
     "SpeedKey",
     "SpeedTracker",
     "ThermalState",
@@ -30,6 +31,7 @@ _HOME = {
     "GpuView": "snapshot",
     "Monitor": "monitor",
     "MonitorSnapshot": "snapshot",
+    "PowerSource": "baseline",
     "SpeedKey": "baseline",
     "SpeedTracker": "baseline",
     "ThermalState": "states",
