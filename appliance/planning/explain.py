@@ -11,7 +11,7 @@ from appliance.planning.estimate import Estimator, is_shared
 from appliance.planning.profiles import CHAT_CTX
 from appliance.planning.result import Reason, Speed
 from appliance.planning.search import Choice, clamp_layers
-from appliance.planning.splits import counts, host_room, room_of
+from appliance.planning.splits import counts, fits, host_room, room_of
 from appliance.planning.values import DeviceMemory
 from appliance.units import size
 
@@ -91,6 +91,11 @@ def choice_lines(estimator: Estimator, choice: Choice) -> list[Reason]:
     asked = "asked" if request.ctx and request.parallel else f"{request.profile} profile"
     text = f"{taken.parallel} x {taken.ctx} tokens (slots x context), KV cache {taken.kv_type} ({asked})"
     lines = [Reason("context", text)]
+    if request.profile == "docs" and not request.ctx:
+        text = (
+            f"docs takes as much context as fits and keeps {request.decode_goal:g} tokens/s when it is full"
+        )
+        lines.append(Reason("docs", text))
     if request.ctx and request.ctx != taken.ctx:
         text = f"the asked {request.ctx} tokens are rounded up to {taken.ctx}, as the engine does"
         lines.append(Reason("padded", text))
@@ -145,7 +150,13 @@ def _given_up(estimator: Estimator, choice: Choice) -> list[Reason]:
     wanted, taken = choice.wanted, choice.candidate
     lines: list[Reason] = []
     if _differs(wanted, taken) and choice.fits:
-        lines.append(Reason("tight", f"with {_words(estimator, wanted)} {lack(estimator, wanted)}"))
+        if fits(estimator, estimator.estimate(wanted)):
+            goal = (
+                f"one request would get less than {estimator.request.decode_goal:g} tokens/s when it is full"
+            )
+            lines.append(Reason("slow", f"with {_words(estimator, wanted)} {goal}"))
+        else:
+            lines.append(Reason("tight", f"with {_words(estimator, wanted)} {lack(estimator, wanted)}"))
     if taken.n_ubatch < wanted.n_ubatch and taken.gpu_layers:
         text = f"so {taken.n_ubatch} tokens are worked on at once instead of {wanted.n_ubatch}"
         lines.append(Reason("ubatch", text))

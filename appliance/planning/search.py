@@ -71,7 +71,7 @@ class _Search:
         last = None
         for candidate in self._rungs(layers, on_gpu):
             wanted = wanted or default_spread(self._est, candidate)
-            found = placed(self._est, candidate)
+            found = placed(self._est, candidate) if self._fast_enough(candidate) else None
             if found is not None:
                 return Choice(*found, True, wanted)
             last = candidate
@@ -186,6 +186,13 @@ class _Search:
             return bool(self._moe and layers) and self._keeps_goal(low, ctx) and self._fits(low)
 
         return wants(self._est, on_gpu=on_gpu, docs_room=room)
+
+    def _fast_enough(self, candidate: Candidate) -> bool:
+        """`docs` takes no context by itself that is too slow when it is full."""
+        request = self._est.request
+        if request.profile != "docs" or request.ctx or candidate.ctx <= floor_ctx(self._est):
+            return True
+        return self._keeps_goal(candidate, candidate.ctx)
 
     def _keeps_goal(self, candidate: Candidate, filled: int) -> bool:
         """Whether one request still decodes at the goal with its whole context filled; unknown speeds do."""
