@@ -31,7 +31,7 @@ _NVIDIA_DESKTOP: dict[str, float] = {
 }  # fmt: skip
 _NVIDIA_LAPTOP: dict[str, float] = {
     "rtx 5090 laptop": 896, "rtx 5080 laptop": 896, "rtx 5070 ti laptop": 672, "rtx 5070 laptop": 384,
-    "rtx 5060 laptop": 384, "rtx 5050 laptop": 320,
+    "rtx 5060 laptop": 384, "rtx 5050 laptop": 384,
     "rtx 4090 laptop": 576, "rtx 4080 laptop": 432, "rtx 4070 laptop": 256, "rtx 4060 laptop": 256,
     "rtx 4050 laptop": 192,
     "rtx 3080 ti laptop": 512, "rtx 3080 laptop": 448, "rtx 3070 ti laptop": 448, "rtx 3070 laptop": 448,

@@ -20,7 +20,7 @@ from appliance.planning.weights import Weights
 
 CPU_LAYER_S = 20e-6
 """Seconds that the cores of a CPU wait for each other in one block: about twenty barriers of 1 us."""
-_GPU_LAYER_S = {"cuda": 40e-6, "metal": 150e-6}
+_GPU_LAYER_S = {"cuda": 40e-6, "vulkan": 40e-6, "rocm": 80e-6, "metal": 150e-6}
 _GPU_LAYER_DEFAULT_S = 80e-6
 """Starting the kernels of one block, by backend; `speed.py` says how it was found."""
 

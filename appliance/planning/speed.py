@@ -5,9 +5,11 @@ A data sheet's bandwidth is a peak; the rule takes `GPU_EFFICIENCY` of it. Besid
 time for starting its kernels, which is why the same card reaches 60-75 % of its data sheet with an 8B model,
 and far less with a small one.
 
-The two constants were fitted together on published llama-bench runs (tg128; pull requests of
-ggml-org/llama.cpp and its tables of Apple chips): an M1 with 68 GB/s and an M2 Ultra with 800 GB/s follow one
-line with 85 % and 150 us per block, an RTX 3090 and an RTX 5090 one with 85 % and 40 us.
+The constants were fitted together on published llama-bench runs (tg128). With 85 % of the data sheet they hit
+within 20 %, from 1B to 8B: an RX 9070 XT with Vulkan (40 us per block) and with ROCm (80 us; issue 26663 of
+ggml-org/llama.cpp), an RTX 3090 (pull request 21024) and an RTX 5090 (40 us), Apple chips from the M4 with
+120 to the M2 Ultra with 800 GB/s (150 us; pull request 2917). Cards of before 2020 are slower than this says,
+by a third, until their speed was seen.
 """
 
 from __future__ import annotations
