@@ -20,7 +20,7 @@ from appliance.planning.values import Holder
 MOST_HOLDERS = 8
 """Other programs that are named for each device."""
 _SAME_AS_RAM = 0.02
-"""A device whose memory differs so little from all of the RAM is RAM, where the driver tells nothing."""
+"""A device whose memory differs from all of the RAM by this share or less is RAM, where no driver tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,22 +116,19 @@ def _completed(device: DeviceMemory, gpu: Gpu | None, machine: Machine, running:
 def is_integrated(device: DeviceMemory, gpu: Gpu | None, ram_total: int | None) -> bool | None:
     """Whether the device shares the RAM, by the engine, Vulkan and the driver; None where nobody tells.
 
-    CUDA builds may list a GB10 or a Jetson like a card. There the driver tells no memory, or there is no such
-    GPU on the bus, and the engine lists the RAM.
+    CUDA builds may list a GB10 or a Jetson like a card. The driver of the first tells no memory of it, the
+    second is not on the bus at all, and for both the engine lists the RAM.
     """
     told = (device.integrated, gpu.integrated if gpu is not None else None)
     if True in told:
         return True
-    silent = gpu is None or (gpu.total is None and not gpu.asleep)
-    if device.backend == "cuda" and silent and _is_ram(device.total, ram_total):
-        return True
+    if device.backend == "cuda" and device.total is not None and ram_total is not None:
+        slack = _SAME_AS_RAM * ram_total
+        if gpu is None and abs(device.total - ram_total) <= slack:
+            return True
+        if gpu is not None and gpu.total is None and not gpu.asleep and device.total >= ram_total - slack:
+            return True  # a container's limit may be lower than what the engine lists
     return False if False in told else None
-
-
-def _is_ram(total: int | None, ram_total: int | None) -> bool:
-    if total is None or ram_total is None:
-        return False
-    return abs(total - ram_total) <= _SAME_AS_RAM * ram_total
 
 
 def _least(*values: int | None) -> int | None:

@@ -104,6 +104,10 @@ def test_grace_blackwell_shares_the_ram_though_the_engine_lists_a_card() -> None
     device = _one(listed, gpu, Own(frozenset({10})), ram_total=121 * GIB, ram_available=80 * GIB)
     assert (device.integrated, device.free, device.apart) == (True, 80 * GIB, 0)
     assert device.ours == 30 * GIB
+    contained = _one(listed, gpu, ram_total=16 * GIB, ram_available=12 * GIB)
+    assert (contained.integrated, contained.free) == (True, 12 * GIB)
+    small = replace(listed, total=8 * GIB)
+    assert _one(small, gpu, ram_total=121 * GIB).integrated is False
 
 
 def test_a_jetson_is_not_on_the_bus_and_lists_the_ram() -> None:
