@@ -167,6 +167,11 @@ def test_a_function_that_the_driver_or_the_binding_lacks_is_none(laptop: FakeMac
     assert laptop.json(f'{_QUERY}result = ask("nvmlDeviceGetSomethingOfTheYear2031")') is None
 
 
+def test_an_old_driver_without_this_version_of_a_function_is_none(laptop: FakeMachine) -> None:
+    laptop.set(err__nvmlDeviceGetComputeRunningProcesses_v3=13)
+    assert laptop.json(f'{_QUERY}result = ask("nvmlDeviceGetComputeRunningProcesses")') is None
+
+
 def test_field_values_are_read_by_their_own_code_and_type(laptop: FakeMachine) -> None:
     laptop.set(field__269=12345678901, field__194=7)
     assert laptop.json(

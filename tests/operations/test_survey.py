@@ -1,4 +1,4 @@
-"""One look at a machine whose driver is the NVML stub and whose engine is a script: real children and pids."""
+"""One look at a machine whose driver is the NVML stub and whose engine is a script: real children, pids."""
 
 from __future__ import annotations
 
