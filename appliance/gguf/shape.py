@@ -68,6 +68,8 @@ class ModelShape:
     ssm_inner: int
     encoder: bool
     """True: no cache and no generation (BERT and its kin)."""
+    n_ff_shexp: int = 0
+    """Width of the experts that every token passes; 0 = none."""
 
     def kv_row(self, layer: int) -> tuple[int, int]:
         """Elements of one cached token in this block: (key, value). (0, 0) for a block without a cache."""
@@ -119,7 +121,14 @@ def shape_of(header: Header) -> ModelShape:
         n_embd_per_layer=fields.get("embedding_length_per_layer_input", 0),
         ssm_inner=fields.get("ssm.inner_size", 0) if header.arch in HYBRID else 0,
         encoder=header.arch in ENCODERS,
+        n_ff_shexp=_shared_width(fields, n_layer),
     )
+
+
+def _shared_width(fields: Fields, n_layer: int) -> int:
+    width = fields.get("expert_shared_feed_forward_length", 0)
+    each = max(fields.per_layer("expert_feed_forward_length", n_layer, 0))
+    return width or fields.get("expert_shared_count", 0) * each
 
 
 def _heads_kv(fields: Fields, n_layer: int) -> tuple[int, ...]:

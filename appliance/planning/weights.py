@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from appliance.gguf import Header, ModelShape
 
@@ -30,6 +31,8 @@ class Weights:
     everywhere: int
     experts: tuple[tuple[int, ...], ...] = ()
     """The routed expert tensors of each block; `blocks` has them, too."""
+    largest: Mapping[str, int] = field(default_factory=dict, compare=False)
+    """The largest tensor of each role over all blocks, by its name without block and `.weight`: `ffn_up`."""
 
     @property
     def total(self) -> int:
@@ -59,6 +62,7 @@ def weights_of(header: Header, shape: ModelShape) -> Weights:
     blocks: list[list[int]] = [[] for _ in range(shape.n_layer)]
     experts: list[list[int]] = [[] for _ in range(shape.n_layer)]
     output: list[int] = []
+    largest: dict[str, int] = {}
     total_input = everywhere = embedding = 0
     has_output = False
     for tensor in header.tensors:
@@ -66,6 +70,8 @@ def weights_of(header: Header, shape: ModelShape) -> Weights:
         match = _BLOCK.match(tensor.name)
         if match and int(match[1]) < shape.n_layer:
             blocks[int(match[1])].append(tensor.n_bytes)
+            role = tensor.name[match.end() :].removesuffix(".weight")
+            largest[role] = max(largest.get(role, 0), tensor.n_bytes)
             if _EXPERTS.search(tensor.name):
                 experts[int(match[1])].append(tensor.n_bytes)
         elif base in _INPUT:
@@ -86,6 +92,7 @@ def weights_of(header: Header, shape: ModelShape) -> Weights:
         copy,
         everywhere,
         tuple(map(tuple, experts)),
+        largest,
     )
 
 

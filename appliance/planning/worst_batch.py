@@ -1,0 +1,118 @@
+"""What the worst batch takes on a device, from its recorded graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from appliance.gguf import ModelShape
+from appliance.planning.allocator import Step, aligned, peak
+from appliance.planning.blocks import Block, Builder, Where
+from appliance.planning.cache import Load, f16_copy_bytes, row_bytes, window_cells
+from appliance.planning.forms import rotation, score_bytes
+from appliance.planning.graph import Graph, Size
+from appliance.planning.placement import Placement
+from appliance.planning.weights import Weights
+
+_ALIKE = 3  # blocks of one kind in a row after which nothing new comes
+_LONGEST = 8
+_AFTER = 2  # blocks on the device behind those in RAM that can still matter
+
+
+_Recorded = tuple[tuple[Size, ...], tuple[Step, ...]]
+
+
+class WorstBatch:
+    """Records the graph of a model's blocks and repeats its allocation."""
+
+    def __init__(self, shape: ModelShape, weights: Weights) -> None:
+        self.shape, self.weights = shape, weights
+        self._recorded: dict[object, _Recorded] = {}
+        self._kinds: dict[tuple[bool, bool, int, int], int] = {}
+        self._layers = tuple(self._kind(il) for il in range(shape.n_layer))
+        self.exact = not (any(shape.recurrent_layers) or shape.mla or shape.encoder or shape.n_embd_per_layer)
+        """Every operation of this model is recorded; else attention is a part with a size alone."""
+
+    def blocks(self, placement: Placement | None, mine: Sequence[int]) -> tuple[Block, ...]:
+        """The blocks that decide, alike ones left out. With a placement: also those that lie in RAM."""
+        if placement is None:
+            return self._shortened([self._block(il, "device") for il in mine])
+        trunk = range(self.shape.n_layer - self.shape.n_layer_nextn)
+        far = [self._block(il, "host") for il in placement.on_host if il in trunk]
+        near: list[Block] = []
+        for il in trunk:
+            if placement.blocks[il] is not None and il < placement.cpu_moe:
+                near.append(self._block(il, "experts"))
+        near += [self._block(il, "device") for il in mine if il in trunk and il >= placement.cpu_moe]
+        behind = self._shortened(near)[: _AFTER if far else _LONGEST]
+        return (*self._shortened(far), *behind)
+
+    def peak(self, load: Load, blocks: Sequence[object], mask: int, f16_copies: bool) -> int:
+        """Bytes of the buffer.
+
+        `mask`: bytes of one of its cells for one token. `f16_copies`: attention copies its cache.
+        """
+        wanted = tuple(block for block in blocks if isinstance(block, Block))
+        rotated = bool(rotation(self.shape, load, 0)), bool(rotation(self.shape, load, 1))
+        if (wanted, rotated) not in self._recorded:
+            self._recorded[wanted, rotated] = self._record(wanted, rotated)
+        sizes, steps = self._recorded[wanted, rotated]
+        return peak(steps, [aligned(self._bytes(size, load, mask, f16_copies)) for size in sizes])
+
+    @property
+    def largest_copy(self) -> int:
+        """Bytes of the largest weight that is no expert: what is copied to the device at once."""
+        return max((n for role, n in self.weights.largest.items() if "_exps" not in role), default=0)
+
+    def _record(self, blocks: tuple[Block, ...], rotated: tuple[bool, bool]) -> _Recorded:
+        graph = Graph()
+        builder = Builder(self.shape, self.weights.largest.keys(), graph, exact=self.exact, rotated=rotated)
+        state = builder.start()
+        for block in blocks:
+            state = builder.block(block, state)
+        steps = graph.steps()
+        return tuple(graph.sizes), steps
+
+    def _bytes(self, size: Size, load: Load, mask: int, f16_copies: bool) -> int:
+        what, which = size
+        if what == "weight":
+            return self.weights.largest.get(str(which), 0)
+        number = int(which)
+        if what == "floats":
+            return load.unit * number
+        if what == "other":
+            return load.n_ubatch * number
+        if what == "mask":
+            cells = window_cells(self.shape, load) if number else load.ctx
+            return mask * cells * load.n_ubatch
+        if what == "attention":
+            return self._attention(load, number, f16_copies)
+        if what == "rotation":
+            return rotation(self.shape, load, number)
+        if what == "scores":
+            return score_bytes(self.shape, load)
+        key, value = self.shape.kv_row(number)
+        cells = window_cells(self.shape, load) if self.shape.swa_layers[number] else load.ctx
+        row = row_bytes(key, load.kv_k) if what == "k" else row_bytes(value or key, load.kv_v)
+        return load.streams * cells * row
+
+    def _attention(self, load: Load, layer: int, f16_copies: bool) -> int:
+        shape = self.shape
+        head = shape.head_v_swa if shape.swa_layers[layer] else shape.head_v
+        copies = f16_copy_bytes(shape, load, layer) if f16_copies else 0
+        return load.unit * shape.n_head[layer] * head + copies
+
+    def _kind(self, layer: int) -> int:
+        """The first block that is like this one."""
+        shape = self.shape
+        routed = bool(self.weights.experts[layer]) if self.weights.experts else bool(shape.n_expert)
+        key = (shape.swa_layers[layer], shape.recurrent_layers[layer], shape.n_ff[layer], int(routed))
+        return self._kinds.setdefault(key, layer)
+
+    def _block(self, layer: int, where: Where) -> Block:
+        first = self._layers[layer]
+        return Block(first, where, bool(self.weights.experts and self.weights.experts[first]))
+
+    def _shortened(self, blocks: Sequence[Block]) -> tuple[Block, ...]:
+        kept = [block for _, alike in groupby(blocks) for block in list(alike)[:_ALIKE]]
+        return tuple(kept[:_LONGEST])
