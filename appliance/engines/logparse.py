@@ -13,15 +13,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from appliance.engines.failures import UNKNOWN_PLACE, Explained, explain_line, place_in
-from appliance.planning import MeasuredRow, MemoryPlan
+from appliance.planning import MemoryPlan
 from appliance.planning.values import HOST
-from appliance.units import MIB
 
 _OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
 _BUFFER = re.compile(r"([\w.-]+)\s+(model|KV|RS|compute|output) buffer size\s*=\s*([\d.]+) MiB")
 _SLOTS = re.compile(r"n_slots = (\d+), n_ctx_slot = (\d+), kv_unified = '(\w+)'")
 _CONTEXT = re.compile(r"llama_context: n_ctx\s+= (\d+)")
-_ROW = re.compile(r"common_memory_breakdown_print: \|\s+- (\w+)[^|]*\|.*?\d+ =\s*(\d+) \+\s*(\d+) \+\s*(\d+)")
 _HOST_NAMES = ("CPU", "Host", "AMX", "BLAS")
 
 
@@ -43,16 +41,11 @@ class LoadReader:
     failure: Explained | None = None
     ran_out_at: str | None = None
     """The buffer, or the number of the device, that the last failed allocation was for."""
-    rows: dict[str, MeasuredRow] = field(default_factory=dict)
-    """The dry run's memory table, by device name and `Host`."""
-    table_done: bool = False
     _model: dict[str, float] = field(default_factory=dict)
     _context: dict[tuple[str, str], float] = field(default_factory=dict)
-    _in_table: bool = False
 
     def feed(self, line: str) -> None:
         """Take one cleaned line."""
-        self._table(line)
         self.ran_out_at = place_in(line) or self.ran_out_at
         if "load_tensors: loading model tensors" in line:
             self._model = {}
@@ -118,17 +111,3 @@ class LoadReader:
         else:
             key = name, purpose
             self._context[key] = self._context.get(key, 0.0) + size  # one per cache: sliding window, full
-
-    def _table(self, line: str) -> None:
-        if self.table_done:
-            return  # the end of a server prints a table again
-        if match := _ROW.search(line):
-            self._in_table = True
-            name = "Host" if on_host(match[1]) else match[1]
-            before = self.rows.get(name, MeasuredRow(0, 0, 0))
-            model, context, compute = (int(match[n]) * MIB for n in (2, 3, 4))
-            self.rows[name] = MeasuredRow(
-                before.model + model, before.context + context, before.compute + compute
-            )
-        elif self._in_table and "common_memory_breakdown_print" not in line:
-            self.table_done = True

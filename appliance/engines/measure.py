@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from appliance.engines.adapters import Listen, command
-from appliance.engines.logparse import LoadReader
+from appliance.engines.breakdown import Breakdown
 from appliance.engines.logs import LogRing
 from appliance.engines.process import spawn, unlink
 from appliance.engines.stubs import scratch
@@ -29,8 +29,6 @@ from appliance.planning import MeasuredRow, Plan
 log = logging.getLogger("appliance.engines")
 
 MEASURE_S = 10.0
-_OVER = "fit params to free device memory"
-"""In the line that ends the dry run, with or without a table: what follows would be a real load."""
 
 
 async def measure(
@@ -40,23 +38,24 @@ async def measure(
     *,
     paths: Paths,
     embedding: bool = False,
-    mmproj: StubPart | None = None,
     draft: Sequence[StubPart] = (),
     timeout_s: float = MEASURE_S,
 ) -> Mapping[str, MeasuredRow] | None:
     """Bytes per device and for `Host` that `plan` takes in `build`, cut off to whole MiB by the engine.
 
-    `parts` are the files of the model in order. None when it can't be measured: llama-cpp-python has no such
-    dry run, nor has a split by tensors; the engine ended, or it took longer than `timeout_s`. Raises nothing.
+    `parts` are the files of the model in order, `draft` those of its draft model, beside which it keeps more
+    results. What draft model and projector take themselves is not among the figures.
+
+    None when it can't be measured: llama-cpp-python has no such dry run, nor has a split by tensors; the
+    engine ended, or it took longer than `timeout_s`. Raises nothing.
     """
     if build.kind == "llama-cpp-python" or not build.usable or plan.split == "tensor":
         return None
     try:
         with scratch(paths) as folder:
-            model = await asyncio.to_thread(write_stubs, parts, folder)
-            seeing = await _extra([mmproj] if mmproj is not None and plan.mmproj else [], folder, "mmproj")
-            helper = await _extra(draft if plan.draft else (), folder, "draft")
-            launch = Launch("measure", model, plan, embedding, mmproj=seeing, draft=helper)
+            model = await _written(parts, folder, "model")
+            helper = await _written(draft, folder, "draft") if draft and plan.draft else None
+            launch = Launch("measure", model, plan, embedding, draft=helper)
             paths.runtime.mkdir(parents=True, exist_ok=True, mode=0o700)
             listen = Listen(str(paths.runtime / f"measure-{secrets.token_hex(4)}.sock"), 0)
             return await _ask(build, launch, listen, timeout_s)
@@ -65,21 +64,28 @@ async def measure(
         return None
 
 
-async def _extra(parts: Sequence[StubPart], folder: Path, stem: str) -> Path | None:
-    return await asyncio.to_thread(write_stubs, parts, folder, stem) if parts else None
+async def _written(parts: Sequence[StubPart], folder: Path, stem: str) -> Path:
+    """The stubs. A cancel waits for them, since the folder is removed next."""
+    writing = asyncio.ensure_future(asyncio.to_thread(write_stubs, parts, folder, stem))
+    try:
+        return await asyncio.shield(writing)
+    finally:
+        while not writing.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({writing})
 
 
 class _Watch:
     """Reads the log in the pump's thread and tells the event loop when the table is there, or won't come."""
 
-    def __init__(self) -> None:
-        self.reader = LoadReader()
+    def __init__(self, *, drafted: bool) -> None:
+        self.table = Breakdown(drafted=drafted)
         self.over = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
     def feed(self, line: str) -> None:
-        self.reader.feed(line)
-        if self.reader.table_done or _OVER in line:
+        self.table.feed(line)
+        if self.table.over:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 self._loop.call_soon_threadsafe(self.over.set)
 
@@ -87,7 +93,11 @@ class _Watch:
 async def _ask(
     build: Build, launch: Launch, listen: Listen, timeout_s: float
 ) -> Mapping[str, MeasuredRow] | None:
-    watch, marker, key = _Watch(), secrets.token_hex(16), secrets.token_hex(32)
+    watch, marker, key = (
+        _Watch(drafted=launch.draft is not None),
+        secrets.token_hex(16),
+        secrets.token_hex(32),
+    )
     what = await command(build, launch, listen, key=key, marker=marker, fit=True, warmup=False)
     child = await spawn(what, marker=marker, ring=LogRing(200), on_line=watch.feed, secret=key)
     ended = [asyncio.create_task(child.wait()), asyncio.create_task(watch.over.wait())]
@@ -102,4 +112,4 @@ async def _ask(
         await asyncio.gather(*ended, return_exceptions=True)
         await child.end(1.0)
         unlink(listen.socket)
-    return dict(watch.reader.rows) if watch.reader.table_done else None
+    return watch.table.rows

@@ -57,7 +57,7 @@ async def ask(
         if known and left <= 0:
             break
         rows = await measure(
-            build, subject.parts, plan, paths=paths, embedding=request.embedding, mmproj=subject.mmproj_part,
+            build, subject.parts, plan, paths=paths, embedding=request.embedding,
             draft=subject.draft_parts, timeout_s=left if known else FIRST_S,
         )  # fmt: skip
         if rows is None:

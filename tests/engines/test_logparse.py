@@ -8,8 +8,6 @@ import pytest
 
 from appliance.engines.failures import exit_text, explain, explain_line
 from appliance.engines.logparse import LoadReader, on_host
-from appliance.planning import MeasuredRow
-from appliance.units import MIB
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -62,43 +60,6 @@ def test_layers_are_unknown_until_the_log_tells(lines: tuple[str, ...], layers: 
     for line in lines:
         reader.feed(f"load_tensors: {line}")
     assert reader.gpu_layers == layers
-
-
-def test_the_memory_table_of_a_dry_run() -> None:
-    reader = read("llama-server-vulkan-fit.log")
-    assert reader.table_done
-    assert reader.rows == {
-        "Vulkan0": MeasuredRow(51 * MIB, 33 * MIB, 15 * MIB),
-        "Host": MeasuredRow(68 * MIB, 57 * MIB, 4 * MIB),
-    }
-
-
-def test_a_table_is_done_only_behind_its_last_row() -> None:
-    reader = LoadReader()
-    row = "common_memory_breakdown_print: |   - Host |   198 =    92 +      90 +      16      |"
-    after = "common_params_fit_impl: projected to use 198 MiB of host memory"
-    done: list[bool] = []
-    for line in (row, after):
-        reader.feed(line)
-        done.append(reader.table_done)
-    assert done == [False, True]
-    reader.feed(row)  # printed again when the server ends
-    assert reader.rows["Host"].model == 92 * MIB
-
-
-def test_rows_of_special_cpu_buffers_belong_to_the_host() -> None:
-    reader = LoadReader()
-    start = "0.00.8 I common_memory_breakdown_print: |   - "
-    reader.feed(
-        start + "CUDA0 (NVIDIA GeForce RTX 4070) |  8187 = 7001 + ( 921 =   700 +     150 +      71) + 265 |"
-    )
-    reader.feed(start + "Host       |   300 =   200 +      60 +      40    |")
-    reader.feed(start + "CPU_REPACK |    82 =    82 +       0 +       0    |")
-    reader.feed(start + "AMX        |   190 =   190 +       0 +       0    |")
-    assert reader.rows == {
-        "CUDA0": MeasuredRow(700 * MIB, 150 * MIB, 71 * MIB),
-        "Host": MeasuredRow(472 * MIB, 60 * MIB, 40 * MIB),
-    }
 
 
 def test_the_zero_lines_of_a_dry_run_are_replaced_by_the_real_ones() -> None:
