@@ -12,10 +12,14 @@ from appliance.text import clean
 
 @dataclass(frozen=True, slots=True)
 class FitRow(Document):
-    """Where a model would run here: `where` is gpu, partly, cpu or no, `text` says why in one line."""
+    """Where a model would run here: `where` is gpu, partly, cpu or no, `text` says why in one line.
+
+    `how` is measured (by the engine), computed (from its header) or rule (from its size alone).
+    """
 
     where: str | None
     text: str | None
+    how: str | None
     estimated: bool | None
 
 

@@ -1,82 +1,93 @@
-"""Does it fit here? From the header of a file that is here; by its size where none is."""
+"""Does it fit here? From the engine's own figures or the header, where one was seen; else from the size."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from pathlib import Path
 
 from appliance.catalog import ModelRef
 from appliance.errors import ApplianceError
-from appliance.gguf import Header, read_header
+from appliance.operations.header_cache import HeaderCache
+from appliance.operations.headers import Subject, of_pins, read_stored
+from appliance.operations.learning import Lessons
+from appliance.operations.models import Library
 from appliance.operations.plan import Wishes, request_for
 from appliance.operations.survey import Survey
-from appliance.planning import Fit, PlanRequest, fit_of, make_plan, rough_fit
-from appliance.settings import Settings
+from appliance.planning import (
+    Fit,
+    PlanRequest,
+    apply_measurement,
+    fit_of,
+    make_plan,
+    rough_fit,
+)
 from appliance.store import Stored
 
-_HEADERS = 64
-"""Headers kept in this process; those of a 262k-token vocabulary take about 1 MiB each."""
+_SUBJECTS = 64
+"""Headers kept in this process; a large one takes about 1 MiB."""
+_State = tuple[int, int, int, int]
 
 
 class Fits:
-    """Judges models for one look at the machine. Reads headers, so its methods block."""
+    """Judges models for one look at the machine. Reads headers and lessons, so its methods block."""
 
-    def __init__(self, looked: Survey, settings: Settings) -> None:
-        self._settings = settings
-        self._host = looked.host()
+    def __init__(self, looked: Survey, library: Library) -> None:
+        self._library = library
+        self._lessons = Lessons(library.paths.learned)
+        self._cache = HeaderCache(library.paths)
         self._problem = None if looked.error is None else looked.error.message
         asked = looked.choice is not None  # else a glance found no GPU, and RAM is all there is
         self._build = looked.build().build if asked else ""
         self._devices = looked.devices() if asked else ()
+        self._host = looked.host()
 
     def of(self, ref: ModelRef, stored: Stored | None) -> Fit:
         """Whether a variant of the catalog fits; `stored` when it is here."""
-        if self._problem is not None:
-            return Fit(None, self._problem, True)
-        request = self._request("embedding" in ref.model.use)
-        if stored is not None and _is_one_file(stored):
-            return self._planned(stored, request)
-        return rough_fit(ref.variant.size, ref.model.context, self._devices, self._host, request)
+        embedding = "embedding" in ref.model.use
+        return self._fit(ref.variant.size, ref.model.context, stored, ref, embedding)
 
     def of_stored(self, stored: Stored) -> Fit:
         """The same for a model that no catalog lists any more."""
+        return self._fit(stored.size, None, stored, None, False)
+
+    def _fit(
+        self, size: int, context: int | None, stored: Stored | None, ref: ModelRef | None, embedding: bool
+    ) -> Fit:
         if self._problem is not None:
-            return Fit(None, self._problem, True)
-        request = self._request(False)
-        if _is_one_file(stored):
-            return self._planned(stored, request)
-        return rough_fit(stored.size, None, self._devices, self._host, request)
-
-    def _request(self, embedding: bool) -> PlanRequest:
-        return request_for(self._settings, Wishes(), embedding=embedding)
-
-    def _planned(self, stored: Stored, request: PlanRequest) -> Fit:
+            return Fit(None, self._problem, "rule")
+        request = request_for(self._library.settings, Wishes(), embedding=embedding)
         try:
-            plan = make_plan(
-                _header(stored.main),
-                self._devices,
-                self._host,
-                request,
-                model=stored.ref,
-                engine_build=self._build,
-            )
+            if stored is not None:
+                return self._planned(_of_stored(self._cache, stored, embedding), request)
+            subject = None if ref is None else of_pins(self._cache, ref)
+            if subject is not None:
+                return self._planned(subject, request)
         except (ApplianceError, OSError) as error:
-            return Fit(None, error.message if isinstance(error, ApplianceError) else str(error), False)
-        return fit_of(plan)
+            text = error.message if isinstance(error, ApplianceError) else error.strerror or "can't be read"
+            return Fit(None, text, "computed")
+        return rough_fit(size, context, self._devices, self._host, request)
+
+    def _planned(self, subject: Subject, request: PlanRequest) -> Fit:
+        """From the formulas and what loads taught; in the engine's figures where it measured this plan."""
+        learned = self._lessons.of(subject.sha256, self._build)
+        plan = make_plan(
+            subject.header, self._devices, self._host, request, model=subject.label,
+            engine_build=self._build, mmproj=subject.mmproj, draft=subject.draft, learned=learned,
+        )  # fmt: skip
+        rows = self._lessons.measured(subject.key, self._build, plan.flags)
+        return fit_of(plan if rows is None else apply_measurement(plan, rows))
 
 
-def _is_one_file(stored: Stored) -> bool:
-    """Whether one header tells of all weights. Each part of a split set has its own."""
-    return sum(file.role == "model" for file in stored.files) == 1
+def _of_stored(cache: HeaderCache, stored: Stored, embedding: bool) -> Subject:
+    """The headers of a model that is here, read once for each state of its files."""
+    return _read(cache, stored, embedding, tuple(_state(file.path) for file in stored.files))
 
 
-def _header(path: Path) -> Header:
-    """The header of a file, read once for each state of it."""
+@functools.lru_cache(maxsize=_SUBJECTS)
+def _read(cache: HeaderCache, stored: Stored, embedding: bool, _states: tuple[_State, ...]) -> Subject:
+    return read_stored(cache, stored, embedding)
+
+
+def _state(path: Path) -> _State:
     found = path.stat()
-    return _read(path, (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino))
-
-
-@functools.lru_cache(maxsize=_HEADERS)
-def _read(path: Path, _state: Sequence[int]) -> Header:
-    return read_header(path)
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino

@@ -14,6 +14,7 @@ import hashlib
 import logging
 import os
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from appliance.errors import GgufError
@@ -31,11 +32,15 @@ _MOST_OF_ONE = 8 << 20
 _HEX = frozenset("0123456789abcdef")
 
 
+@dataclass(frozen=True, slots=True)
 class HeaderCache:
     """The headers of this user. Any number of processes may use it at the same time."""
 
-    def __init__(self, paths: Paths) -> None:
-        self._folder = paths.cache / "headers"
+    paths: Paths
+
+    @property
+    def folder(self) -> Path:
+        return self.paths.cache / "headers"
 
     def get(self, sha256: str, *, proven: bool) -> Slim | None:
         """The header of a file, or None. `proven`: only one that was read from a verified file."""
@@ -71,14 +76,14 @@ class HeaderCache:
         mark = _PROVEN if proven else _STATED
         check = hashlib.sha256(slim.prefix + mark).digest()
         try:
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             _replace(file, slim.prefix + mark + check)
             self._bound()
         except OSError as error:
             log.warning("the header of a model can't be kept: %s", error.strerror)
 
     def _file(self, sha256: str) -> Path | None:
-        return self._folder / (sha256 + _ENDING) if len(sha256) == 64 and set(sha256) <= _HEX else None
+        return self.folder / (sha256 + _ENDING) if len(sha256) == 64 and set(sha256) <= _HEX else None
 
     def _remove(self, file: Path) -> None:
         log.warning("%s is broken and is read anew", file)
@@ -87,7 +92,7 @@ class HeaderCache:
 
     def _bound(self) -> None:
         """Keep the newest. Half-written files of killed processes age like all others."""
-        with os.scandir(self._folder) as entries:
+        with os.scandir(self.folder) as entries:
             found = [(entry.stat(follow_symlinks=False), entry.path) for entry in entries]
         n_bytes = 0
         newest_first = sorted(found, key=lambda pair: pair[0].st_mtime_ns, reverse=True)

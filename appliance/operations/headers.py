@@ -25,7 +25,7 @@ from appliance.operations.header_fetch import Part, at_address, fetched, on_hub,
 from appliance.operations.models import Library, file_or_name
 from appliance.planning import Projector
 from appliance.planning.extras import projector_of
-from appliance.store import Stored
+from appliance.store import Stored, records
 from appliance.text import clean_line
 
 
@@ -99,16 +99,37 @@ def of_file(file: Path) -> Subject:
 
 
 def of_stored(library: Library, stored: Stored, embedding: bool) -> Subject:
-    """A model that is here, whose files were verified. Blocks. Raises GgufError."""
-    cache, parts = HeaderCache(library.paths), []
+    """A model that is here. Blocks. Raises GgufError."""
+    return read_stored(HeaderCache(library.paths), stored, embedding)
+
+
+def read_stored(cache: HeaderCache, stored: Stored, embedding: bool) -> Subject:
+    """The same with the cache alone.
+
+    Of files that are as they were verified, the headers are kept, and taken from the cache.
+    """
+    intact, parts = records.intact(stored), []
     for file in stored.files:
-        slim = cache.get(file.sha256, proven=True)
+        slim = cache.get(file.sha256, proven=True) if intact else None
         if slim is None:
             slim = read_slim(file.path)
-            cache.put(file.sha256, slim, proven=True)
+            if intact:
+                cache.put(file.sha256, slim, proven=True)
         parts.append(Part(file.name, file.role, slim))
     main = next(file for file in stored.files if file.role == "model")
     return _subject(stored.ref, parts, main.sha256, embedding)
+
+
+def of_pins(cache: HeaderCache, ref: ModelRef) -> Subject | None:
+    """A variant that is not here, when all its headers were seen before. Blocks; asks no network."""
+    parts = []
+    for file in ref.variant.files:
+        slim = cache.get(file.sha256, proven=False)
+        if slim is None:
+            return None
+        parts.append(Part(file.base_name, file.role, slim))
+    subject = _subject(ref.ref, parts, ref.variant.main.sha256, "embedding" in ref.model.use)
+    return replace(subject, here=False)
 
 
 async def _of_ref(library: Library, ref: ModelRef, env: Mapping[str, str]) -> Subject:

@@ -30,14 +30,14 @@ def rows(
     - `disk`: bytes it takes on the disk, partial files included
     - `arrived`: bytes of an unfinished transfer, or null
     - `used_at`: Unix time of its last load, or null
-    - `fits`: `{"where": "gpu"|"partly"|"cpu"|"no"|null, "text", "estimated"}`; null without `looked`, the
-      last look at the machine
+    - `fits`: `{"where": "gpu"|"partly"|"cpu"|"no"|null, "text", "how": "measured"|"computed"|"rule",
+      "estimated"}` (estimated: by rule); null without `looked`, the last look at the machine
 
     Reads records, logs and headers, so it blocks.
     """
     holdings = library.store.holdings()
     stored = {item.ref: item for item in library.store.list()}
-    fits = None if looked is None else Fits(looked, library.settings)
+    fits = None if looked is None else Fits(looked, library)
     found = library.rows(loaded, downloading)
     listed = {row["ref"] for row in found}
     found += [_unlisted(ref) for ref, held in holdings.items() if ref not in listed and _is_left(held)]

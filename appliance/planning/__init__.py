@@ -11,7 +11,7 @@ from appliance.planning.flags import Flags, parse_flags
 from appliance.planning.measured import apply_measurement
 from appliance.planning.plan import make_plan
 from appliance.planning.result import MemoryPlan, Plan, Reason, Speed
-from appliance.planning.rough import Fit, Where, fit_of, rough_fit
+from appliance.planning.rough import Fit, FitHow, Where, fit_of, rough_fit
 from appliance.planning.values import (
     HOST,
     DeviceMemory,
@@ -29,6 +29,7 @@ __all__ = [
     "DeviceMemory",
     "Era",
     "Fit",
+    "FitHow",
     "Flags",
     "Holder",
     "HostMemory",

@@ -14,6 +14,8 @@ from appliance.units import MIB, size
 
 Where = Literal["gpu", "partly", "cpu", "no"]
 """All on the GPU; a part of it there; in RAM; nowhere."""
+FitHow = Literal["measured", "computed", "rule"]
+"""By the engine's own figures; from the header; by a rule of thumb from the size alone."""
 
 _BASE = 384 * MIB
 _SHARE = 0.1
@@ -32,26 +34,31 @@ class Fit:
     where: Where | None
     text: str
     """One line for people."""
-    estimated: bool
-    """True: from the size of the files alone. False: planned from the header of the file."""
+    how: FitHow
+
+    @property
+    def estimated(self) -> bool:
+        """From the size of the files alone."""
+        return self.how == "rule"
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return asdict(self) | {"estimated": self.estimated}
 
 
 def fit_of(plan: Plan) -> Fit:
     """What a plan comes to."""
     slots = f"{plan.parallel} x {plan.ctx:,} tokens"
+    how: FitHow = "measured" if plan.measured else "computed"
     if not plan.fits:
         short = [memory for memory in (*plan.devices, plan.host) if (memory.spare or 0) < 0]
         lacking = ", ".join(f"{memory.name} lacks {size(-(memory.spare or 0))}" for memory in short)
-        return Fit("no", lacking or "it does not fit", False)
+        return Fit("no", lacking or "it does not fit", how)
     names = " and ".join(memory.name for memory in plan.devices)
     if plan.gpu_layers == 0:
-        return Fit("cpu", f"in RAM, {slots}", False)
+        return Fit("cpu", f"in RAM, {slots}", how)
     if plan.gpu_layers > plan.n_layer:
-        return Fit("gpu", f"all layers on {names}, {slots}", False)
-    return Fit("partly", f"{plan.gpu_layers} of {plan.n_layer + 1} layers on {names}, {slots}", False)
+        return Fit("gpu", f"all layers on {names}, {slots}", how)
+    return Fit("partly", f"{plan.gpu_layers} of {plan.n_layer + 1} layers on {names}, {slots}", how)
 
 
 def rough_fit(
@@ -61,7 +68,7 @@ def rough_fit(
     host: HostMemory,
     request: PlanRequest,
 ) -> Fit:
-    """Where a model of `weights` bytes would fit, before any of it is here. Always `estimated`.
+    """Where a model of `weights` bytes would fit, before any of it is here: by rule.
 
     `context` is what it was trained on, in tokens (None: unknown). A number of layers that was asked for is
     not looked at, but for none at all.
@@ -75,16 +82,16 @@ def rough_fit(
     need = weights + beside
     names = " and ".join(device.name for device in used)
     if used and room >= need and (not shared or ram is None or ram >= need):
-        return Fit("gpu", f"about {size(need)} of {size(room)} on {names}", True)
+        return Fit("gpu", f"about {size(need)} of {size(room)} on {names}", "rule")
     part = max(0, room - beside)
     if not shared and part >= weights * _LEAST_PART and ram is not None and ram >= need - part:
-        return Fit("partly", f"about {part * 100 // weights} % of it on {names}, the rest in RAM", True)
+        return Fit("partly", f"about {part * 100 // weights} % of it on {names}, the rest in RAM", "rule")
     if ram is None:
-        return Fit(None, "how much memory is free is not known", True)
+        return Fit(None, "how much memory is free is not known", "rule")
     if ram >= need:
-        return Fit("cpu", f"about {size(need)} of {size(ram)} of RAM", True)
+        return Fit("cpu", f"about {size(need)} of {size(ram)} of RAM", "rule")
     there = f"{size(room)} on {names} and " if room and not shared else ""
-    return Fit("no", f"about {size(need)} is needed; {there}{size(max(ram, 0))} of RAM can be had", True)
+    return Fit("no", f"about {size(need)} is needed; {there}{size(max(ram, 0))} of RAM can be had", "rule")
 
 
 def _beside(weights: int, context: int | None) -> int:

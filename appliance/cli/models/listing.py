@@ -46,13 +46,14 @@ _LIMITED = " !"
 def list_models(here: bool, fits: bool, family: str | None, use: str | None, as_json: bool) -> None:
     """What the catalog lists and what is here.
 
-    Fits: gpu, partly (some layers there), cpu or no; ~ is an estimate from the size of what is not here.
+    Fits: gpu, partly (some layers there), cpu or no; computed from the model's header, or "measured" by the
+    engine itself; ~ is a rule of thumb from the size, where no header was seen yet.
 
     With --json: {"models": [ROW, ...]}; a row has ref, id, quant, family, name, size (bytes), params,
     context, license, license_note, use, source, pin (catalog, user, hub), pin_host (the mirror that stated
     it), state (here, downloading, partial, damaged, missing, absent), loaded, referenced, path, disk and
     arrived (bytes), used_at (Unix time), fits ({"where": gpu, partly, cpu, no or null, "text",
-    "estimated"}). Unknown is null.
+    "how": measured, computed or rule}). Unknown is null.
     """
     client = daemon_or_none()
     rows: Sequence[Row] = client.call("GET", "/api/models")["models"] if client else run(_rows_here())
@@ -159,7 +160,10 @@ def _cells(row: Row, now: float) -> dict[str, str]:
 def _fit(row: Row) -> str:
     fits = row.get("fits") or {}
     where = fits.get("where")
-    return "n/a" if where is None else f"~{where}" if fits.get("estimated") else str(where)
+    if where is None:
+        return "n/a"
+    how = fits.get("how")
+    return f"~{where}" if how == "rule" else f"{where} measured" if how == "measured" else str(where)
 
 
 def _pin(row: Row) -> str:
