@@ -3,8 +3,8 @@
     common_memory_breakdown_print: |   - Vulkan0 (...) |  2048 = 2048 + ( 100 =  51 +  33 +  15) + -100 |
     common_memory_breakdown_print: |   - Host          |                  130 =  68 +  57 +   4         |
 
-Whole MiB, cut off. A draft model has a table of its own: build 10434 prints it first, 11549 behind that of the
-model, after a line that says so (`common/fit.cpp`, `server-context.cpp`).
+Whole MiB, cut off. A draft model has a table of its own: build 10434 prints it first, 11549 behind that of
+the model, after a line that says so (`common/fit.cpp`, `server-context.cpp`).
 """
 
 from __future__ import annotations

@@ -17,9 +17,8 @@ HEAD = "common_memory_breakdown_print: | memory breakdown [MiB] | total   free  
 MODEL = "common_memory_breakdown_print: |   - Host |   129 =    92 +      22 +      15      |"
 DRAFT = "common_memory_breakdown_print: |   - Host |    31 =    28 +       1 +       2      |"
 AFTER = "common_params_fit_impl: projected to use 259 MiB of host memory vs. 24105 MiB of total host memory"
-NO_FIT = (
-    "common_fit_params: failed to fit params to free device memory: n_gpu_layers already set by user, abort"
-)
+NO_FIT = "common_fit_params: failed to fit params to free device memory: it is not implemented, abort"
+SAID = "srv load_model: [spec] estimated memory usage of draft model is 31.36 MiB"
 
 
 def read(*lines: str, drafted: bool = False) -> Breakdown:
