@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from appliance.cli.plan import render
+from appliance.cli.plan_text import render
 from appliance.units import duration
 
 MODEL = "smollm2-135m-instruct"

@@ -38,9 +38,9 @@ def with_licence(call: Callable[[bool], T], accepted: bool) -> T:
 
 async def allowed(shelf: Library, name: str, accepted: bool) -> ModelRef:
     """The model of a name, once its licence is accepted. Raises UnknownModel or LicenseNotAccepted."""
-    from appliance.operations import catalog
+    from appliance.operations import catalog, family
 
-    ref = await catalog.resolve(shelf, name)
+    ref = await family.resolve(shelf, name)
     catalog.require_license(shelf, ref, accepted)
     return ref
 

@@ -1,4 +1,4 @@
-"""`plan`: how a model would be split on this machine, and why, line by line."""
+"""`plan`: how a model would be split on this machine or a described one, and why."""
 
 from __future__ import annotations
 
@@ -6,10 +6,23 @@ from typing import Any
 
 import click
 
-from appliance.cli.output import daemon_or_none, emit, json_option, library, run, say, show, table
-from appliance.cli.wishes import ctx_option, kv_option, layers_option, parallel_option
+from appliance.cli.output import daemon_or_none, emit, json_option, library, run
+from appliance.cli.plan_text import render
+from appliance.cli.wishes import (
+    cpu_moe_option,
+    ctx_option,
+    draft_option,
+    kv_option,
+    layers_option,
+    parallel_option,
+    profile_option,
+    split_option,
+    ubatch_option,
+)
 from appliance.errors import DoesNotFit
-from appliance.units import mib
+
+_ANSWER_S = 60
+_FETCH_S = 600
 
 
 @click.command()
@@ -18,49 +31,55 @@ from appliance.units import mib
 @parallel_option
 @kv_option
 @layers_option
+@ubatch_option
+@cpu_moe_option
+@split_option
+@profile_option
+@draft_option
+@click.option(
+    "--gpu",
+    multiple=True,
+    metavar="SPEC",
+    help="Plan for a machine with this GPU instead, like 8GiB, '24GiB,RTX 4090', 4GiB,free=2900MiB or "
+    "16GiB,unified. May be repeated.",
+)
+@click.option("--ram", metavar="SIZE", help="... with so much RAM; alone: a machine without GPU.")
+@click.option("--what-if", is_flag=True, help="Also a table of contexts and KV types.")
+@click.option("--no-ask", is_flag=True, help="By formula alone: no engine is asked.")
+@click.option(
+    "--fetch-headers", is_flag=True, help="Of a family: get the headers that are not here (some MiB each)."
+)
 @json_option
 @click.pass_context
-def plan(
-    click_ctx: click.Context,
-    model: str,
-    ctx: int | None,
-    parallel: int | None,
-    kv: str | None,
-    gpu_layers: int | None,
-    as_json: bool,
-) -> None:
-    """How MODEL (a name, or a GGUF file) would be split here, and why."""
+def plan(click_ctx: click.Context, /, model: str, as_json: bool, no_ask: bool, **wishes: Any) -> None:
+    """How MODEL would be split here, and why.
+
+    MODEL is a name, a family (all its members are ranked), a GGUF file, hf:OWNER/REPO[@REV]/FILE or a web
+    address; it need not be here. Exits 5 when it does not fit.
+    """
+    body = {"model": _where(model), "ask": not no_ask, **wishes, "gpu": list(wishes["gpu"])}
+    if body["draft"]:
+        body["draft"] = _where(body["draft"])
     client = daemon_or_none()
-    wishes = {"model": model, "ctx": ctx, "parallel": parallel, "kv": kv, "gpu_layers": gpu_layers}
-    document = client.call("POST", "/api/plan", wishes, timeout_s=60) if client else run(_plan_here(wishes))
-    if as_json:
-        emit(document)
+    if client is not None:
+        limit = _FETCH_S if body["fetch_headers"] else _ANSWER_S
+        document = client.call("POST", "/api/plan", body, timeout_s=limit)
     else:
-        render(document)
+        document = run(_plan_here(body))
+    emit(document) if as_json else render(document)
     if not document["fits"]:
         click_ctx.exit(DoesNotFit.exit_code)
 
 
-def render(document: dict[str, Any]) -> None:
-    """A plan for people."""
-    layers = f"{document['gpu_layers']} of {document['n_layer'] + 1} layers on the GPU"
-    say(f"{document['model']} ({document['arch']}) with {document['engine_build']}")
-    say(
-        f"{layers} · {document['parallel']} slots of {document['ctx']} tokens · KV {document['kv_type']} · "
-        f"{'measured by the engine' if document.get('measured') else 'computed'} · "
-        f"{'fits' if document['fits'] else 'DOES NOT FIT'}"
-    )
-    figures = ("model", "kv", "compute", "overhead", "reserve", "free", "spare")
-    made = table("MiB", *figures, right=figures)
-    for device in [*document["devices"], document["host"]]:
-        made.add_row(device["name"], *(mib(device.get(figure)).removesuffix(" MiB") for figure in figures))
-    show(made)
-    for reason in document["reasons"]:
-        say(f"- {reason['text'] if isinstance(reason, dict) else reason}")
-    say("Flags: " + " ".join(document["flags"]))
+def _where(name: str) -> str:
+    """A file by its full path: a daemon works in a folder of its own."""
+    from appliance.operations.models import file_or_name
+
+    file = None if name.startswith(("hf:", "http:", "https:")) else file_or_name(name)
+    return name if file is None else str(file.absolute())
 
 
 async def _plan_here(body: dict[str, Any]) -> dict[str, Any]:
-    from appliance.operations.plan import plan_by_name
+    from appliance.operations.answer import answer
 
-    return (await plan_by_name(library(), body)).to_json()
+    return await answer(library(), body)

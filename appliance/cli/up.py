@@ -6,6 +6,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,10 +15,22 @@ from appliance.cli.ends import INTERRUPTED
 from appliance.cli.licence import accept_option, allowed, with_licence
 from appliance.cli.output import find_paths, library, remark, run, say
 from appliance.cli.progress import Bar
-from appliance.cli.wishes import ctx_option, engine_option, layers_option, parallel_option
+from appliance.cli.wishes import (
+    cpu_moe_option,
+    ctx_option,
+    draft_option,
+    engine_option,
+    kv_option,
+    layers_option,
+    parallel_option,
+    profile_option,
+    split_option,
+    ubatch_option,
+)
 from appliance.client import DownloadRow
 from appliance.daemon import Download, Interrupted, Options, serve
 from appliance.errors import UnknownModel
+from appliance.operations.family import is_family, resolve
 from appliance.operations.plan import Wishes
 from appliance.operations.survey import Note
 
@@ -33,6 +46,12 @@ if TYPE_CHECKING:
 @ctx_option
 @parallel_option
 @layers_option
+@kv_option
+@ubatch_option
+@cpu_moe_option
+@split_option
+@profile_option
+@draft_option
 @engine_option
 @accept_option
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON once ready.")
@@ -40,21 +59,18 @@ if TYPE_CHECKING:
 @click.pass_context
 def up(
     click_ctx: click.Context,
+    /,
     model: str | None,
     detach: bool,
     host: str | None,
     port: int | None,
-    ctx: int | None,
-    parallel: int | None,
-    gpu_layers: int | None,
-    engine: str | None,
     accept_license: bool,
     as_json: bool,
     empty: bool,
+    **wishes: Any,
 ) -> None:
     """Serve MODEL (fetched and verified first) until Ctrl-C."""
     name = None if empty and model is None else choose(model, accept_license)
-    wishes = Wishes(ctx=ctx, parallel=parallel, gpu_layers=gpu_layers, engine=engine)
     if detach:
         from appliance.cli.detach import start
 
@@ -63,7 +79,7 @@ def up(
         return
     reporter = Console(as_json)
     try:
-        run(serve(find_paths(), Options(name, host, port, wishes), reporter))
+        run(serve(find_paths(), Options(name, host, port, Wishes(**wishes)), reporter))
     except Interrupted:
         remark("Interrupted. The same command goes on; a source that can't resume (wheel) starts over.")
         click_ctx.exit(INTERRUPTED)
@@ -80,6 +96,8 @@ def choose(model: str | None, accepted: bool = False) -> str | None:
     """
     shelf = library()
     name = model if model is not None else _default(shelf)
+    if is_family(shelf, name):
+        name = run(resolve(shelf, name)).ref
     with contextlib.suppress(UnknownModel):  # a quant that no catalog lists is looked up below
         ref = shelf.resolve(name)
         if shelf.store.find(ref.ref) is not None:
@@ -89,6 +107,8 @@ def choose(model: str | None, accepted: bool = False) -> str | None:
 
 
 def _default(shelf: Library) -> str:
+    if is_family(shelf, shelf.settings.models.default):
+        return shelf.settings.models.default
     default = shelf.default()
     if default is not None:
         return default.ref
@@ -160,7 +180,7 @@ def _show_ready(document: Mapping[str, Any]) -> None:
 def _arguments(name: str | None, given: Mapping[str, Any]) -> list[str]:
     """The same call for the background process."""
     found = ["up", name] if name else ["up", "--empty"]
-    for option in ("host", "port", "ctx", "parallel", "gpu_layers", "engine"):
+    for option in ("host", "port", *(wish.name for wish in fields(Wishes))):
         if given[option] is not None:
             found += ["--" + option.replace("_", "-"), str(given[option])]
     return [*found, "--json"]

@@ -10,7 +10,7 @@ from appliance.catalog import ModelRef
 from appliance.daemon.download import Download
 from appliance.daemon.serving import Serving
 from appliance.errors import ApplianceError
-from appliance.operations import catalog
+from appliance.operations import catalog, family
 from appliance.operations.models import Library
 from appliance.store import OnProgress, Repaired
 
@@ -31,7 +31,7 @@ class Fetching:
         A quant that no catalog lists is looked up on the Hub and pinned.
         """
         library = self._library()
-        ref = await catalog.resolve(library, name)
+        ref = await family.resolve(library, name)
         await asyncio.to_thread(catalog.require_license, library, ref, accepted)
         return ref
 

@@ -10,10 +10,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from appliance.catalog import ModelRef
 from appliance.engines import Build, Launch
 from appliance.errors import ApplianceError, EngineFailed
+from appliance.operations.drafts import served_with
 from appliance.operations.headers import of_stored
 from appliance.operations.learning import Lessons
 from appliance.operations.models import Library
@@ -79,6 +81,8 @@ class Load:
         self._start, self._show = start, show
         self._embedding = "embedding" in ref.model.use
         self._sha256 = ref.variant.main.sha256
+        self._draft: Path | None = None
+        """The draft model that was asked for in place of the model's own."""
 
     async def run(self, crash: Crash | None = None) -> Steps:
         """Load it; after a `crash` with less than that plan took. Returns the steps it took.
@@ -105,8 +109,10 @@ class Load:
         looked = await survey(library.settings, self._wishes.engine, wake=True)
         self._show(looked, None)
         request = request_for(library.settings, self._wishes, embedding=embedding)
+        subject = await asyncio.to_thread(of_stored, library, stored, embedding)
+        subject, self._draft = await served_with(library, subject, self._wishes.draft)
         plan = await plan_subject(
-            await asyncio.to_thread(of_stored, library, stored, embedding),
+            subject,
             looked=looked,
             request=replace(request, limits=limits),
             paths=library.paths,
@@ -122,7 +128,7 @@ class Load:
             next((file.path for file in stored.files if file.role == role), None)
             for role in ("mmproj", "draft")
         )
-        launch = Launch(self._ref.ref, stored.main, now.plan, self._embedding, mmproj, draft)
+        launch = Launch(self._ref.ref, stored.main, now.plan, self._embedding, mmproj, self._draft or draft)
         try:
             await self._start(build, launch)
         except EngineFailed as failure:

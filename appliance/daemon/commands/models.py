@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from appliance.daemon.commands.base import Area, Document, whole
+from appliance.daemon.commands.base import Area, Document
 from appliance.errors import ModelMissing, NotVerified
-from appliance.operations.plan import Wishes, plan_by_name
+from appliance.operations.answer import answer
+from appliance.operations.question import wishes_of
 from appliance.operations.rows import rows
 from appliance.operations.upkeep import checkable, repairable
 
@@ -26,9 +27,7 @@ class ModelCommands(Area):
 
     async def load(self, ref: str, body: Document) -> Document:
         found = self._rooms.library.resolve(ref)
-        wishes = Wishes(
-            ctx=whole(body, "ctx"), parallel=whole(body, "parallel"), gpu_layers=whole(body, "gpu_layers")
-        )
+        wishes = wishes_of(body)
         await self._rooms.library.require(found)
         await self._rooms.serving.load(found, wishes)
         return {"ref": found.ref, "state": self._rooms.serving.snapshot.state}
@@ -83,6 +82,4 @@ class ModelCommands(Area):
         return served
 
     async def plan(self, body: Document) -> Document:
-        for name in ("ctx", "parallel", "gpu_layers"):
-            whole(body, name)
-        return (await plan_by_name(self._rooms.library, body)).to_json()
+        return await answer(self._rooms.library, body)

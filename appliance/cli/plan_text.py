@@ -1,0 +1,146 @@
+"""A plan for people: what it is, where the memory goes, how fast, and why. 80 columns."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from appliance.cli.output import cell, say, show, table, width
+from appliance.cli.plan_tables import ranking, what_if
+from appliance.text import clean_line
+from appliance.units import MIB
+
+Document = Mapping[str, Any]
+
+_GAVE = (
+    "tight", "ubatch", "kv_quantised", "experts_in_ram", "context_cut", "fewer_layers", "context_first",
+)  # fmt: skip
+_ACCOUNT = ("free", "reserve", "weights", "kv", "compute", "overhead", "spare", "short")
+"""Lines that say what the table says."""
+_VERDICT = ("does_not_fit", "would_fit")
+_SPEED = "speed"
+_FIGURES = ("model", "kv", "compute", "overhead", "reserve", "free", "spare")
+
+
+def render(document: Document) -> None:
+    """The whole answer."""
+    if document.get("family"):
+        ranking(document)
+        if document["arch"] is None:
+            return
+        say()
+    headline(document)
+    say()
+    memory(document)
+    say()
+    line = speed_line(document)
+    if line is not None:
+        say(line)
+    reasons(document["reasons"])
+    if document["flags"]:
+        say("llama-server " + " ".join(clean_line(str(flag), 200) for flag in document["flags"]))
+    if document.get("what_if"):
+        say()
+        what_if(document)
+
+
+def headline(document: Document) -> None:
+    """Which model, with which engine, and the settings."""
+    engine = document["engine_build"]
+    machine = "for the described machine" if document.get("machine", "here") != "here" else None
+    say(f"{cell(document['model'])} ({cell(document['arch'])}), {machine or f'with {cell(engine)}'}")
+    how = "measured by the engine" if document.get("measured") else "computed"
+    _wrapped(
+        "", f"{'fits' if document['fits'] else 'DOES NOT FIT'} ({how}): {', '.join(_settings(document))}"
+    )
+
+
+def _settings(document: Document) -> list[str]:
+    layers, everything = document["gpu_layers"], document["n_layer"] + 1
+    if not document["devices"]:
+        found = ["all on the CPU"]
+    elif layers >= everything:
+        found = [f"all {everything} layers on the GPU"]
+    else:
+        found = [f"{layers} of {everything} layers on the GPU"]
+    if document.get("cpu_moe"):
+        found.append(f"experts of the first {document['cpu_moe']} blocks in RAM")
+    slots = document["parallel"]
+    found.append(f"{slots} {'slot' if slots == 1 else 'slots'} of {document['ctx']} tokens")
+    found.append(f"KV {cell(document['kv_type'])}")
+    found.append(f"micro-batch {document.get('n_ubatch', 'n/a')}")
+    for name, label in (("mmproj", "projector"), ("draft", "draft model")):
+        if document.get(name):
+            found.append(f"{label} {'on the GPU' if document[name] == 'gpu' else 'in RAM'}")
+    return found
+
+
+def memory(document: Document) -> None:
+    """Where the memory of each place goes; the figures of a line add up."""
+    names = {"kv": "KV", "overhead": "driver"}
+    columns = tuple(names.get(figure, figure) for figure in _FIGURES)
+    made = table("MiB", *columns, right=columns)
+    guessed = False
+    for place in [*document["devices"], document["host"]]:
+        cells = [_figure(place, figure) for figure in _FIGURES]
+        guessed = guessed or any(text.startswith("~") for text in cells)
+        made.add_row("RAM" if place["name"] == "Host" else cell(place["name"]), *cells)
+    show(made)
+    if guessed:
+        say("~ computed or typical; what has no ~ was measured or read.")
+
+
+def _figure(place: Mapping[str, Any], figure: str) -> str:
+    """Whole MiB, with `~` for what was not measured."""
+    value = place.get(figure)
+    if value is None:
+        return "n/a"
+    computed, typical = place.get("how") != "measured", place.get("overhead_how") != "learned"
+    guessed = {
+        "model": computed, "kv": computed, "compute": computed, "overhead": typical,
+        "spare": computed or typical,
+    }.get(figure, False)  # fmt: skip
+    number = round(value / MIB)
+    return f"~{number}" if guessed and number else str(number)
+
+
+def speed_line(document: Document) -> str | None:
+    """The estimate, and what was seen here only when it was."""
+    speed = document.get("speed")
+    if speed is None:
+        return None
+    parts = []
+    if speed["decode"] is not None:
+        parts.append(f"~{speed['decode']:.3g} tokens/s (~{speed['decode_full']:.3g} with the context full)")
+    words = {"cold": "{} cold", "hot": "{} hot", "battery": "{} on battery"}
+    seen = {name: value for name, value in (speed.get("seen") or {}).items() if value is not None}
+    if seen:
+        parts.append(
+            "seen here: " + ", ".join(words[name].format(f"{value:.3g}") for name, value in seen.items())
+        )
+    return "Speed of one request: " + "; ".join(parts)
+
+
+def reasons(lines: Sequence[Any]) -> None:
+    """What was chosen, what had to give, and the verdict; the account stands in the table."""
+    read = [line if isinstance(line, Mapping) else {"code": "", "text": line} for line in lines]
+    gave = [line for line in read if line["code"] in _GAVE]
+    verdict = [line for line in read if line["code"] in _VERDICT]
+    left_out = {*_GAVE, *_VERDICT, *_ACCOUNT, _SPEED}
+    for title, group in (
+        ("Chosen", [line for line in read if line["code"] not in left_out]),
+        ("What had to give", gave),
+        ("Verdict", verdict),
+    ):
+        if group:
+            say(title)
+            for line in group:
+                _wrapped("  - ", clean_line(str(line["text"]), 1_000))
+
+
+def _wrapped(lead: str, text: str) -> None:
+    for line in textwrap.wrap(
+        text, max(width(), 20), initial_indent=lead, subsequent_indent=" " * len(lead), break_on_hyphens=False
+    ):
+        say(line)
