@@ -20,20 +20,26 @@ class Difference:
     detail: str
 
 
+def codes(serving: ServingSnapshot) -> tuple[str, ...]:
+    """What an answer lacks: the engine does less than planned, or the plan less than the one made first."""
+    given_up = serving.plan.given_up if serving.plan is not None else ()
+    return tuple(dict.fromkeys([*(one.code for one in differences(serving)), *given_up]))
+
+
+def steps(serving: ServingSnapshot) -> tuple[str, ...]:
+    """What ran out of memory on the way to this plan, and what there is instead."""
+    reasons = serving.plan.reasons if serving.plan is not None else ()
+    return tuple(reason.text for reason in reasons if reason.code == "step_down")
+
+
 def differences(serving: ServingSnapshot) -> tuple[Difference, ...]:
-    """What the engine does less than its plan says, and what the plan has less of than the first one."""
+    """What the engine does less than its plan says.
+
+    Only what its log and its answers tell; what they leave open is no difference.
+    """
     plan, engine = serving.plan, serving.engine
-    if plan is None:
+    if plan is None or engine is None:
         return ()
-    found = _read_back(plan, engine) if engine is not None else []
-    told = {one.code for one in found}
-    steps = "; ".join(reason.text for reason in plan.reasons if reason.code == "step_down")
-    found += [Difference(code, steps or "memory ran out") for code in plan.given_up if code not in told]
-    return tuple(found)
-
-
-def _read_back(plan: Plan, engine: EngineSnapshot) -> list[Difference]:
-    """Only what the log and the engine's answers tell; what they leave open is no difference."""
     found = []
     planned, real = plan.gpu_layers, engine.gpu_layers
     unused = _unused(plan, engine)
@@ -49,7 +55,7 @@ def _read_back(plan: Plan, engine: EngineSnapshot) -> list[Difference]:
         found.append(
             Difference("context_cut", f"{plan.ctx} tokens were planned, and a request has {engine.ctx}")
         )
-    return found
+    return tuple(found)
 
 
 def _unused(plan: Plan, engine: EngineSnapshot) -> list[str]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from appliance.catalog import ModelRef
-from appliance.daemon.differences import differences
+from appliance.daemon import differences
 from appliance.daemon.served import ServingSnapshot
 from appliance.daemon.serving import Serving
 from appliance.daemon.speeds import BandwidthLearner, conditions_of, plan_key, power_of
@@ -162,7 +162,7 @@ class LocalSide:
         codes: list[str] = []
         if snapshot.survey is not None and snapshot.survey.gpu_unused() is not None:
             codes.append("cpu_fallback")
-        codes += [one.code for one in differences(snapshot) if one.code not in codes]
+        codes += [code for code in differences.codes(snapshot) if code not in codes]
         if self._library.settings.engine.accept_cpu and "cpu_fallback" in codes:
             codes.remove("cpu_fallback")
         if self._monitor.snapshot.thermal == "throttled":

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from appliance.daemon.differences import differences
+from appliance.daemon import differences
 from appliance.daemon.download import Download
 from appliance.daemon.record import Record
 from appliance.daemon.served import ServingSnapshot
@@ -88,8 +88,13 @@ def notes(serving: ServingSnapshot, heat: MonitorSnapshot) -> Iterable[Note]:
             None,
             serving.loaded_since,
         )
-    for one in differences(serving):
+    for one in differences.differences(serving):
         yield Note(one.code, f"Less than planned: {one.detail}.", None, serving.loaded_since)
+    if steps := differences.steps(serving):
+        detail = f"Memory ran out while loading: {'; '.join(steps)}."
+        yield Note(
+            "stepped_down", detail, "Close what else uses the memory; then load again.", serving.loaded_since
+        )
     if serving.replanned is not None:
         yield serving.replanned
     if heat.stale:

@@ -1,7 +1,7 @@
 """After a load that ran out of memory: what the next plan may take, and what it gave up. Pure.
 
-A step takes a tenth less of the place that ran out, the next steps take more at once: what the engine says
-when it ends does not tell how much there really is.
+The first step takes a tenth of the buffers at the place that ran out, the next ones more at once: what the
+engine says when it ends does not tell how much there really is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from appliance.units import MIB
 MAX_STEPS = 4
 """Loads after the first one, before the failure is told as it is."""
 _KEPT = (0.9, 0.8, 0.65, 0.5)
-"""Share of what the failed plan took there, by step."""
+"""Share of the failed plan's buffers there, by step."""
 _LEAST = 32 * MIB
 """A step takes at least this much less: a tenth of a small plan is less than plans are exact."""
 
@@ -30,8 +30,8 @@ def limits_after(
     gives. `step` counts from 1. What earlier steps allowed (`before`) is never exceeded.
     """
     share = _KEPT[min(step, len(_KEPT)) - 1]
-    needed = {device.name: device.needed for device in plan.devices} | {HOST: plan.host.needed}
-    if where is None or where not in needed:
+    taken = {place.name: place for place in (*plan.devices, plan.host)}
+    if where is None or where not in taken:
         places = [device.name for device in plan.devices] or [HOST]
     elif where == HOST and plan.shared:
         places = [HOST, *plan.shared]  # their memory is RAM: both are the same bytes
@@ -39,7 +39,8 @@ def limits_after(
         places = [where]
     limits = dict(before or {})
     for name in places:
-        allowed = max(min(int(needed[name] * share), needed[name] - _LEAST), 0)
+        buffers = taken[name].needed - taken[name].overhead  # the driver's part gets no smaller
+        allowed = taken[name].overhead + max(min(int(buffers * share), buffers - _LEAST), 0)
         limits[name] = min(allowed, limits.get(name, allowed))
     return limits
 

@@ -39,6 +39,12 @@ class Script:
     """Exit code before it listens; negative: the signal that it sends itself."""
     die_loading: int | None = None
     """The same at the end of the load."""
+    room: int | None = None
+    """Tokens of all slots together that it has memory for; with more it ends while it loads."""
+    room_serving: int | None = None
+    """The same, but it loads, and ends at the first chat."""
+    place: str = "CUDA0"
+    """Whose memory runs out."""
     hang_loading: bool = False
     flood_lines: int = 0
     ignore_sigterm: bool = False
@@ -66,6 +72,7 @@ class _State:
     slots: int
     ctx: int
     ready_at: float
+    on_cpu: bool
     slot: asyncio.Semaphore = field(init=False)
     running: int = 0
 
@@ -73,20 +80,28 @@ class _State:
         self.slot = asyncio.Semaphore(self.slots)
 
 
-def install(folder: Path, script: Script | None = None, *then: Script) -> Build:
-    """Write the program and return its build. The first start follows `script`, later ones `then`."""
+def install(folder: Path, script: Script | None = None, *then: Script, devices: Sequence[str] = ()) -> Build:
+    """Write the program and return its build. The first start follows `script`, later ones `then`.
+
+    `devices` are lines of its list, such as `CUDA0: Some GPU (8192 MiB, 8000 MiB free)`.
+    """
     from appliance.engines import Build  # the program itself does without it
+    from appliance.engines.devices import from_text
 
     folder.mkdir(parents=True, exist_ok=True)
     scripts = [asdict(one) for one in (script or Script(), *then)]
     (folder / "scripts.json").write_text(json.dumps(scripts))
+    (folder / "devices").write_text("".join(f"  {line}\n" for line in devices))
     program = folder / "llama-server"
     program.write_text(
         f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(ROOT)!r})\n"
         f"from tests.engines.fake_engine import main\nmain({str(folder)!r}, sys.argv[1:])\n"
     )
     program.chmod(0o755)
-    return Build("llama-server", str(program), "10434", "llama-server 10434 (fake)")
+    listed = from_text((folder / "devices").read_text())
+    return Build(
+        "llama-server", str(program), "10434", "llama-server 10434 (fake)", listed, sees_gpu=bool(listed)
+    )
 
 
 def starts(folder: Path) -> int:
@@ -101,17 +116,24 @@ def main(folder: str, argv: Sequence[str]) -> None:
         print("version: 10434 (fake)", file=sys.stderr)
         return
     if "--list-devices" in argv:
-        print("Available devices:\n  (none)")
+        print("Available devices:\n" + ((Path(folder) / "devices").read_text() or "  (none)"))
         return
     if "--help" in argv:
         print("--metrics --no-ui --cors-origins ORIGINS --no-warmup")
         return
+    if _option(list(argv), "-fit", "off") == "on":
+        os._exit(1)  # it can't be asked what a plan takes
     home = Path(folder)
     with (home / "starts").open("a") as file:
         file.write(f"{os.getpid()}\n")
     scripts = json.loads((home / "scripts.json").read_text())
     script = Script(**scripts[min(starts(home), len(scripts)) - 1])
     _misbehave_first(script)
+    if script.room is not None and int(_option(list(argv), "-c", "0")) > script.room:
+        place = script.place if _option(list(argv), "-ngl", "0") != "0" else "CPU"
+        print(f"alloc_tensor_range: failed to allocate {place} buffer of size 1056964608", file=sys.stderr)
+        print("srv  llama_server: exiting due to model loading error", file=sys.stderr)
+        _die(1)
     asyncio.run(_serve(script, list(argv)))
 
 
@@ -150,6 +172,7 @@ async def _serve(script: Script, argv: list[str]) -> None:
         slots=slots,
         ctx=script.ctx or int(_option(argv, "-c", "4096")) // slots,
         ready_at=time.monotonic() + script.load_s,
+        on_cpu=_option(argv, "-ngl", "0") == "0",
     )
     host, port = _option(argv, "--host", "127.0.0.1"), int(_option(argv, "--port", "0"))
 
@@ -248,6 +271,11 @@ async def _get(state: _State, path: str, out: _Writer) -> None:
 
 async def _post(state: _State, path: str, body: dict[str, Any], out: _Writer) -> None:
     script = state.script
+    too_large = script.room_serving is not None and state.ctx * state.slots > script.room_serving
+    if too_large and path.endswith("/chat/completions"):
+        where = f"current device: {script.place[-1]}, in function f"
+        print("std::bad_alloc" if state.on_cpu else f"CUDA error: out of memory\n  {where}", file=sys.stderr)
+        _die(-signal.SIGABRT)
     if script.probe_status != 200:
         await out.error(script.probe_status, "server_error", "Compute error.")
     elif script.garbage and path != "/completion":

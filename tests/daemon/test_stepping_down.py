@@ -1,0 +1,188 @@
+"""A load that runs out of memory: smaller plans, said aloud, and an end in any case."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from appliance.daemon.status import notes
+from appliance.engines import Build
+from appliance.errors import EngineFailed
+from appliance.monitor import MonitorSnapshot
+from appliance.operations.plan import Wishes
+from appliance.paths import Paths
+from appliance.planning.stepdown import MAX_STEPS
+from tests.daemon.house import SERVED, House, house, looks
+from tests.engines.fake_engine import Script, install, starts
+from tests.engines.launches import paths_in
+
+CARD = "CUDA0: Some GPU (8192 MiB, 3000 MiB free)"
+LOADED = (
+    "load_tensors: offloaded 31/31 layers to GPU",
+    "load_tensors:        CUDA0 model buffer size =    90.00 MiB",
+)
+
+
+TWO = Wishes(parallel=2)
+
+
+@pytest.fixture
+def paths() -> Iterator[Paths]:
+    """With a short path: sockets lie in it."""
+    folder = Path(tempfile.mkdtemp(prefix="appl"))
+    yield paths_in(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def engine(paths: Paths, *scripts: Script, card: str = CARD) -> tuple[Build, Path]:
+    folder = paths.data / "fake"
+    return install(folder, *scripts, devices=[card]), folder
+
+
+def alive(folder: Path) -> list[int]:
+    """The processes of the fake engine that still run."""
+    pids = [int(line) for line in (folder / "starts").read_text().split()]
+    return [pid for pid in pids if Path(f"/proc/{pid}").exists() and os.getpgid(pid) is not None]
+
+
+async def test_an_engine_without_room_gets_a_smaller_plan_and_everyone_is_told(
+    paths: Paths, smollm2_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build, folder = engine(paths, Script(load_lines=LOADED, room=10_000))
+    looks(monkeypatch, [build])
+    async with house(paths, smollm2_path) as home:
+        await home.serving.load(home.ref, TWO)
+        now = home.serving.snapshot
+        assert now.state == "ready"
+        assert now.plan is not None
+        assert now.plan.ctx * now.plan.parallel <= 10_000
+        first = next(one.plan for one in home.told if one.plan is not None)
+        assert first is not None
+        assert first.ctx * first.parallel > 10_000
+        assert 2 <= starts(folder) <= 1 + MAX_STEPS
+        assert "failed" not in home.states(), (
+            "who waits for the model must not be sent away between two steps"
+        )
+        assert {"kv_quantised", "context_cut"} <= set(now.plan.given_up)
+        assert set(now.plan.given_up) <= set(home.local.degraded(SERVED))
+        steps = [reason.text for reason in now.plan.reasons if reason.code == "step_down"]
+        assert len(steps) == starts(folder) - 1
+        assert f"{first.parallel} x {first.ctx}" in steps[0]
+        assert "CUDA0" in steps[0]
+        (note,) = (note for note in notes(now, MonitorSnapshot()) if note.code == "stepped_down")
+        assert all(step in note.detail for step in steps)
+    assert alive(folder) == []
+
+
+async def test_what_ran_out_is_not_tried_again_by_the_next_load(
+    paths: Paths, smollm2_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build, folder = engine(paths, Script(load_lines=LOADED, room=10_000))
+    looks(monkeypatch, [build])
+    async with house(paths, smollm2_path) as home:
+        await home.serving.load(home.ref, TWO)
+        tried, good = starts(folder), home.serving.snapshot.plan
+        await home.serving.restart()
+        assert starts(folder) == tried + 1, "the second load starts what the first one ended with"
+        again = home.serving.snapshot.plan
+        assert good is not None
+        assert again is not None
+        assert again.flags == good.flags
+        assert again.given_up == good.given_up
+        assert any("ran out before" in reason.text for reason in again.reasons)
+
+
+async def test_without_any_room_it_ends_with_one_error_and_no_process(
+    paths: Paths, smollm2_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build, folder = engine(paths, Script(room=0))
+    looks(monkeypatch, [build])
+    async with house(paths, smollm2_path) as home:
+        with pytest.raises(EngineFailed) as caught:
+            await home.serving.load(home.ref, TWO)
+        assert caught.value.out_of_memory == "CUDA0"
+        assert caught.value.hint
+        now = home.serving.snapshot
+        assert (now.state, now.error) == ("failed", caught.value)
+        assert home.states().count("failed") == 1
+        assert 2 <= starts(folder) <= 1 + MAX_STEPS
+        assert alive(folder) == []
+        tried = starts(folder)
+        with pytest.raises(EngineFailed):
+            await home.serving.restart()
+        assert starts(folder) == tried + 1, "only the smallest is tried once more"
+
+
+async def test_what_a_person_asked_for_is_not_made_smaller(
+    paths: Paths, smollm2_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build, folder = engine(paths, Script(room=0))
+    looks(monkeypatch, [build])
+    asked = Wishes(ctx=4096, parallel=2, gpu_layers=31, kv="f16", ubatch=512)
+    async with house(paths, smollm2_path) as home:
+        with pytest.raises(EngineFailed) as caught:
+            await home.serving.load(home.ref, asked)
+        assert starts(folder) == 1
+        assert caught.value.cause == "The GPU ran out of memory."
+        assert "--" in (caught.value.hint or ""), "the smallest change is an option to type"
+
+
+async def test_other_failures_are_not_answered_by_a_smaller_plan(
+    paths: Paths, smollm2_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build, folder = engine(paths, Script(load_lines=("unknown model architecture: 'x'",), die_loading=1))
+    looks(monkeypatch, [build])
+    async with house(paths, smollm2_path) as home:
+        with pytest.raises(EngineFailed) as caught:
+            await home.serving.load(home.ref, TWO)
+        assert caught.value.out_of_memory is None
+        assert starts(folder) == 1
+
+
+async def test_out_of_memory_while_serving_is_planned_again_with_less(
+    paths: Paths, smollm2_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build, folder = engine(paths, Script(load_lines=LOADED, room_serving=10_000))
+    looks(monkeypatch, [build])
+    async with house(paths, smollm2_path) as home:
+        await home.serving.load(home.ref, TWO)
+        answered = await _until_it_answers(home)
+        assert answered <= MAX_STEPS + 1
+        now = home.serving.snapshot
+        assert now.plan is not None
+        assert now.plan.ctx * now.plan.parallel <= 10_000
+        assert now.plan.given_up != ()
+        assert set(home.states()) <= {"starting", "loading", "ready", "busy"}, "requests wait all the time"
+        assert starts(folder) == answered
+
+
+async def test_an_engine_that_never_has_room_to_serve_is_given_up(
+    paths: Paths, smollm2_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build, folder = engine(paths, Script(load_lines=LOADED, room_serving=0))
+    looks(monkeypatch, [build])
+    async with house(paths, smollm2_path) as home:
+        await home.serving.load(home.ref, TWO)
+        while home.serving.snapshot.state != "failed":
+            assert await home.chat() == 0
+            await home.until(lambda now: now.state in ("ready", "failed"))
+        assert starts(folder) <= MAX_STEPS + 1
+        error = home.serving.snapshot.error
+        assert isinstance(error, EngineFailed)
+        assert error.out_of_memory == "CUDA0"
+        assert alive(folder) == []
+
+
+async def _until_it_answers(home: House) -> int:
+    """How many chats it took; each that broke was followed by another plan."""
+    for count in range(1, MAX_STEPS + 3):
+        before = home.serving.snapshot.plan
+        if await home.chat() == 200:
+            return count
+        await home.until(lambda now, old=before: now.state == "ready" and now.plan is not old)
+    raise AssertionError("it never answered")
