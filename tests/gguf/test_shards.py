@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from appliance.errors import GgufError
-from appliance.gguf import Header, ShardName, check_set, read_header_bytes, shards_of
+from appliance.gguf import (
+    Header,
+    ShardName,
+    check_set,
+    merged,
+    read_header,
+    read_header_bytes,
+    shape_of,
+    shards_of,
+)
+from tests.gguf.splitting import header_of, split_header
 from tests.gguf.writer import I32, STRING, entry, gguf, tensor, text
 
 _U16 = 2
@@ -102,3 +114,38 @@ def test_a_number_of_parts_that_is_none_is_refused() -> None:
 
     with pytest.raises(GgufError, match="no whole number"):
         check_set([read_header_bytes(raw)], ["m.gguf"])
+
+
+def test_the_header_of_a_whole_model_has_the_tensors_of_all_parts(smollm2_path: Path, tmp_path: Path) -> None:
+    parts = split_header(smollm2_path, 3)
+    headers = [header_of(part, tmp_path) for part in parts]
+    shuffled = [2, 0, 1]
+
+    found = merged([headers[i] for i in shuffled], [parts[i].name for i in shuffled])
+
+    whole = read_header(smollm2_path)
+    assert {(t.name, t.shape, t.type_name) for t in found.tensors} == {
+        (t.name, t.shape, t.type_name) for t in whole.tensors
+    }
+    assert found.metadata == {
+        **whole.metadata,
+        "split.no": 0,
+        "split.count": 3,
+        "split.tensors.count": len(whole.tensors),
+    }
+    assert shape_of(found) == shape_of(whole)
+    assert found.file_size == sum(part.size for part in parts)
+    ends = sorted((t.offset, t.offset + t.n_bytes) for t in found.tensors)
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(ends))
+    assert found.data_offset + ends[-1][1] <= found.file_size
+
+
+def test_headers_that_are_no_whole_model_are_not_merged() -> None:
+    with pytest.raises(GgufError, match=r"m-00002-of-00003\.gguf is missing"):
+        merged([part(1, 3), part(3, 3)], names(3)[::2])
+
+
+def test_a_single_file_is_its_own_header() -> None:
+    header = part(1, 1)
+
+    assert merged([header], ["m.gguf"]) is header
