@@ -20,6 +20,8 @@ _OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
 _BUFFER = re.compile(r"([\w.-]+)\s+(model|KV|RS|compute|output) buffer size\s*=\s*([\d.]+) MiB")
 _SLOTS = re.compile(r"n_slots = (\d+), n_ctx_slot = (\d+), kv_unified = '(\w+)'")
 _CONTEXT = re.compile(r"llama_context: n_ctx\s+= (\d+)")
+_BESIDE = re.compile(r"loading draft model|\bCLIP using ")
+"""From such a line on, weights and buffers are those of a draft model or a projector."""
 _HOST_NAMES = ("CPU", "Host", "AMX", "BLAS")
 
 
@@ -43,10 +45,23 @@ class LoadReader:
     """The buffer, or the number of the device, that the last failed allocation was for."""
     _model: dict[str, float] = field(default_factory=dict)
     _context: dict[tuple[str, str], float] = field(default_factory=dict)
+    _beside: bool = False
 
     def feed(self, line: str) -> None:
         """Take one cleaned line."""
         self.ran_out_at = place_in(line) or self.ran_out_at
+        self._beside = self._beside or _BESIDE.search(line) is not None
+        if match := _SLOTS.search(line):
+            self.slots, self.ctx_slot, self.unified = int(match[1]), int(match[2]), match[3] == "true"
+        elif not self._beside and self._load(line):
+            return
+        elif (found := explain_line(line)) is not None and (
+            self.failure is None or found.weight >= self.failure.weight
+        ):
+            self.failure = found
+
+    def _load(self, line: str) -> bool:
+        """Take a line about weights and buffers of the model that is served."""
         if "load_tensors: loading model tensors" in line:
             self._model = {}
         elif "llama_context: constructing" in line:
@@ -55,14 +70,11 @@ class LoadReader:
             self._buffer(match[1], match[2].lower(), float(match[3]))
         elif match := _OFFLOADED.search(line):
             self.layers = int(match[1]), int(match[2])
-        elif match := _SLOTS.search(line):
-            self.slots, self.ctx_slot, self.unified = int(match[1]), int(match[2]), match[3] == "true"
         elif match := _CONTEXT.search(line):
             self.n_ctx = int(match[1])
-        elif (found := explain_line(line)) is not None and (
-            self.failure is None or found.weight >= self.failure.weight
-        ):
-            self.failure = found
+        else:
+            return False
+        return True
 
     def loaded(self) -> None:
         """It works: what failed on the way (llama.cpp tries again with less) explains no later end."""

@@ -49,12 +49,14 @@ async def test_a_draft_model_runs_ahead_and_is_a_second_model_with_the_same_cont
     await engine.start()
     told = {"prompt": "1 2 3 4 5 6 7 8 9", "n_predict": 12, "temperature": 0, "cache_prompt": False}
     timings = (await answer(engine, "/completion", told))["timings"]
+    buffers = engine.snapshot.buffers
     await engine.stop()
     assert timings["draft_n"] > 0
     assert timings["draft_n_accepted"] == timings["draft_n"]  # the same model proposes and checks
     takes = DraftModel(read_header(smollm2_path)).in_ram(Load(1_024, 2, 512, "f16", "f16", 2))
     assert sizes(engine, "KV buffer size") == [pytest.approx(takes.kv / MIB, abs=0.01)] * 2
     assert sizes(engine, "compute buffer size")[1] == pytest.approx(takes.host_compute / MIB, rel=0.15)
+    assert buffers["CPU"]["kv"] == pytest.approx(takes.kv / MIB, abs=0.01)  # the model's own, once
 
 
 async def test_a_model_with_a_projector_answers_about_a_picture(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.engines import Engine, Launch, measure
+from appliance.engines import Engine, EngineSnapshot, Launch, measure
 from appliance.gguf import read_header
 from appliance.paths import Paths
 from appliance.planning import DeviceMemory, Load, MemoryPlan, Plan
@@ -36,23 +36,26 @@ def in_ram(**changes: object) -> Plan:
     return replace(wanted, flags=(*wanted.flags, "-dev", "none"), **changes)  # type: ignore[arg-type]
 
 
-async def ran(what: Launch, paths: Paths) -> Engine:
+async def ran(what: Launch, paths: Paths) -> tuple[Engine, EngineSnapshot]:
+    """An engine that was ready and is stopped again, and what it was like then."""
     engine = Engine(build("llama-server"), what, paths=paths)
     await engine.start()
     await engine.wait_ready()
+    ready = engine.snapshot
     await engine.stop()
-    return engine
+    return engine, ready
 
 
 async def test_a_projector_takes_the_device_and_keeps_the_picture_in_ram(
     smollm2_path: Path, paths: Paths
 ) -> None:
     eyes = write_clip(paths.data / "mmproj.gguf", EYES)
-    engine = await ran(replace(launch(smollm2_path, wanted=in_ram(mmproj="gpu")), mmproj=eyes), paths)
+    engine, ready = await ran(replace(launch(smollm2_path, wanted=in_ram(mmproj="gpu")), mmproj=eyes), paths)
     assert "CLIP using Vulkan0 backend" in log_of(engine)
     _, device, host = sizes(engine, "compute buffer size")
     said = projector_of(read_header(eyes))
     assert device == pytest.approx(said.at_start / MIB, rel=0.02)
+    assert "Vulkan0" not in ready.buffers  # which are those of the model
     assert host <= said.host / MIB < 2 * host  # the largest picture has about twice the pixels of the first
 
 
@@ -60,7 +63,7 @@ async def test_a_projector_that_is_planned_for_ram_keeps_off_the_device(
     smollm2_path: Path, paths: Paths
 ) -> None:
     eyes = write_clip(paths.data / "mmproj.gguf", EYES)
-    engine = await ran(replace(launch(smollm2_path, wanted=in_ram(mmproj="cpu")), mmproj=eyes), paths)
+    engine, _ = await ran(replace(launch(smollm2_path, wanted=in_ram(mmproj="cpu")), mmproj=eyes), paths)
     assert "CLIP using CPU backend" in log_of(engine)
     assert len(sizes(engine, "Vulkan0 compute buffer size")) == 0
 
@@ -69,7 +72,8 @@ async def test_a_projector_that_is_planned_for_ram_keeps_off_the_device(
 async def test_a_draft_model_goes_where_it_is_planned(where: str, smollm2_path: Path, paths: Paths) -> None:
     place = MemoryPlan("Vulkan0", None, None, 0, 0, 0, 0, 0, None)
     wanted = in_ram(draft=where, devices=(place,) if where == "gpu" else ())
-    engine = await ran(replace(launch(smollm2_path, wanted=wanted), draft=smollm2_path), paths)
+    engine, ready = await ran(replace(launch(smollm2_path, wanted=wanted), draft=smollm2_path), paths)
+    assert ready.gpu_layers == 0  # of the model itself
     on_device = [sizes(engine, f"Vulkan0 {what} buffer size") for what in ("model", "KV", "compute")]
     if where == "cpu":
         assert on_device == [[], [], []]
