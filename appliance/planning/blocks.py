@@ -6,6 +6,7 @@ llama.cpp (October 2026). What a block has follows from the names of its tensors
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Literal
@@ -51,9 +52,16 @@ class Builder:
         self.shape, self.roles, self.graph, self.exact, self.rotated = shape, roles, graph, exact, rotated
         self._bias = {name for name in roles if name.endswith(".bias")}
 
-    def start(self) -> Tensor:
+    def copied(self) -> Tensor:
         """The embedded tokens: looked up in RAM, copied to the device."""
         return self.graph.copy(floats(self.shape.n_embd))
+
+    def looked_up(self, kinds: Iterable[bool]) -> Tensor:
+        """The embedded tokens where all inputs are: masks, and room for embeddings from outside."""
+        for windowed in sorted(set(kinds)):
+            self.graph.copy(("mask", int(windowed)), once=True)
+        self.graph.copy(floats(self.shape.n_embd))
+        return self.graph.op(floats(self.shape.n_embd))
 
     def block(self, block: Block, residual: Tensor) -> Tensor:
         """Attention, then the feed-forward part; the next block's input."""
@@ -127,8 +135,6 @@ class Builder:
             if block.where == "host":
                 g.elsewhere(norm)
                 sources += [g.copy(("k", block.layer)), g.copy(("v", block.layer))]
-            if shape.indexer_k:
-                sources.append(g.op(("scores", 0), query))
             attended = g.op(("attention", block.layer), *sources)
         result = self._matmul(block, "attn_output", e, attended)
         return g.op(floats(e), result, residual, in_place=True)

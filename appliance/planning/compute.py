@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from appliance.gguf import ModelShape
+from appliance.planning.blocks import Block
 from appliance.planning.cache import Load, f16_copy_bytes, quantised
 from appliance.planning.forms import (
     Era,
@@ -31,6 +32,7 @@ _FIRST_MIDDLE_BUILD = 7_342
 _PIPELINE_COPIES = 4
 _COPYING = frozenset({"cuda", "rocm"})  # backends that turn a quantised cache into f16 for attention
 _REORDERING = frozenset({"vulkan", "metal"})  # they move operations so that less is live at once
+_SEEN = frozenset({"vulkan"})  # where recorded graphs were compared with real loads that have a part in RAM
 _KEPT = 512
 
 
@@ -61,7 +63,7 @@ class ComputeModel:
         """
         output = output_bytes(self.shape, load.slots)
         if not devices or not placement.gpu_layers:
-            return Compute((0,) * len(devices), cpu_compute(self.shape, load, self.era), output)
+            return Compute((0,) * len(devices), self._cpu(load), output)
         found = tuple(self.device(index, load, placement, d) for index, d in enumerate(devices))
         return Compute(found, self._host(load, placement), output)
 
@@ -88,20 +90,35 @@ class ComputeModel:
         load: Load,
         placement: Placement,
         device: DeviceMemory,
-        blocks: tuple[object, ...],
+        blocks: tuple[Block, ...],
         helping: bool,
     ) -> int:
         copying = device.backend in _COPYING and quantised(load.kv_k)
         copies = _PIPELINE_COPIES if placement.pipelined else 1
         full = self._full(load, copies, copying)
+        mask = mask_bytes(self.shape, self.era) * copies
+        masks = mask * load.n_ubatch * mask_cells(self.shape, load)
+        bound = max(full, self._worst.bound(load, masks, placement)) if helping else full
         if not load.flash_attn:
-            return full + (self._worst.largest_copy if helping else 0)
-        if not helping and (device.backend in _REORDERING or not self._worst.exact):
+            return bound
+        known = self._worst.exact and self.era == "new"
+        reordered = device.backend in _REORDERING and not any(self.shape.swa_layers)
+        if not helping and (reordered or not known):
             return full
-        recorded = self._worst.peak(load, blocks, mask_bytes(self.shape, self.era) * copies, copying)
-        if helping and not self._worst.exact:
-            recorded = max(recorded, full + 2 * load.unit * self.shape.n_embd + self._worst.largest_copy)
-        return max(recorded, full)
+        recorded = self._worst.peak(load, blocks, mask, f16_copies=copying)
+        if known and (not helping or device.backend in _SEEN):
+            return max(recorded, full)
+        return max(recorded, bound)
+
+    def _cpu(self, load: Load) -> int:
+        whole = load.n_outputs >= load.n_ubatch
+        if self.era != "new" or whole or not load.flash_attn or not self._worst.exact:
+            return cpu_compute(self.shape, load, self.era)
+        key = (load,)
+        if key not in self._found:
+            blocks = self._worst.blocks(None, range(self.shape.n_layer - self.shape.n_layer_nextn))
+            self._found[key] = self._worst.peak(load, blocks, mask_bytes(self.shape, self.era), cpu=True)
+        return self._found[key]
 
     def _full(self, load: Load, copies: int, copying: bool) -> int:
         copy = 0

@@ -17,7 +17,9 @@ Era = Literal["new", "middle", "old"]
 
 
 def mask_cells(shape: ModelShape, load: Load) -> int:
-    """Cells of all masks: one mask for each kind of cache."""
+    """Cells of all masks: one mask for each kind of cache. Without a cache, a batch sees itself."""
+    if shape.encoder:
+        return load.n_ubatch
     full = any(c and not s for c, s in zip(shape.cache_layers, shape.swa_layers, strict=True))
     windowed = any(c and s for c, s in zip(shape.cache_layers, shape.swa_layers, strict=True))
     window = window_cells(shape, load) if windowed else 0
@@ -80,9 +82,9 @@ def gpu_compute(
     which CUDA makes of a quantised one for its attention.
     """
     if not load.flash_attn:
-        return _without_flash_attention(shape, load)
+        return _without_flash_attention(shape, load, mask_copies)
     cells = load.n_ubatch * mask_cells(shape, load)
-    logits = load.unit * (shape.n_vocab + shape.n_embd)
+    logits = _logits(shape, load)
     masks = mask_copies * mask_bytes(shape, era) * cells
     if era == "new":
         stages = [load.unit * live_floats(shape) + score_bytes(shape, load)]
@@ -90,7 +92,9 @@ def gpu_compute(
             stages.append(kv_copy + 4 * load.unit * shape.n_embd)
         peak = masks + max(stages)
         return max(peak, logits) if load.n_outputs >= load.n_ubatch else peak
-    attention = 2 * shape.n_embd + max(shape.n_head) * shape.head_k
+    attention = 2 * shape.n_embd + max(shape.n_head) * (shape.head_k + shape.head_v)
+    if era == "old":  # the holes that masks leave are too small for logits
+        logits += 4 * cells
     return max(logits, masks + load.unit * attention)
 
 
@@ -116,8 +120,13 @@ def output_bytes(shape: ModelShape, n_outputs: int) -> int:
     return 4 * shape.n_vocab * n_outputs
 
 
-def _without_flash_attention(shape: ModelShape, load: Load) -> int:
+def _without_flash_attention(shape: ModelShape, load: Load, mask_copies: int) -> int:
     scores = 4 * load.ctx * load.n_ubatch * max(shape.n_head)
-    mask = 4 * load.n_ubatch * mask_cells(shape, load)
+    mask = mask_copies * 4 * load.n_ubatch * mask_cells(shape, load)
     attention = scores + mask + load.unit * 4 * shape.n_embd
-    return max(attention, load.unit * (shape.n_vocab + shape.n_embd))
+    return max(attention, _logits(shape, load))
+
+
+def _logits(shape: ModelShape, load: Load) -> int:
+    """Bytes of the logits of a whole batch; an encoder has none."""
+    return 0 if shape.encoder else load.unit * (shape.n_vocab + shape.n_embd)

@@ -15,9 +15,7 @@ from typing import Literal
 
 from appliance.planning.allocator import Step
 
-Size = tuple[
-    Literal["floats", "weight", "k", "v", "mask", "attention", "scores", "rotation", "other"], int | str
-]
+Size = tuple[Literal["floats", "weight", "k", "v", "mask", "attention", "rotation", "other"], int | str]
 """How large a tensor is: floats per token; a weight's role; the cache of a block; the mask of a kind of cache
 (1 = with a sliding window); bytes per token."""
 Tensor = int

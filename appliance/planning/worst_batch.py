@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import groupby, islice
 
 from appliance.gguf import ModelShape
 from appliance.planning.allocator import Step, aligned, peak
 from appliance.planning.blocks import Block, Builder, Where
 from appliance.planning.cache import Load, f16_copy_bytes, row_bytes, window_cells
-from appliance.planning.forms import rotation, score_bytes
+from appliance.planning.forms import live_floats, rotation, score_bytes
 from appliance.planning.graph import Graph, Size
 from appliance.planning.placement import Placement
 from appliance.planning.weights import Weights
 
-_ALIKE = 3  # blocks of one kind in a row after which nothing new comes
-_LONGEST = 8
-_AFTER = 2  # blocks on the device behind those in RAM that can still matter
+_IN_RAM = 3, 8  # blocks of one kind in a row after which nothing new comes, and of all kinds
+_ON_DEVICE = 2, 5
 
 
 _Recorded = tuple[tuple[Size, ...], tuple[Step, ...]]
@@ -30,13 +29,15 @@ class WorstBatch:
         self._recorded: dict[object, _Recorded] = {}
         self._kinds: dict[tuple[bool, bool, int, int], int] = {}
         self._layers = tuple(self._kind(il) for il in range(shape.n_layer))
+        experts = weights.experts or ((),) * len(weights.blocks)
+        self._dense = tuple(sum(b) - sum(x) for b, x in zip(weights.blocks, experts, strict=True))
         self.exact = not (any(shape.recurrent_layers) or shape.mla or shape.encoder or shape.n_embd_per_layer)
         """Every operation of this model is recorded; else attention is a part with a size alone."""
 
     def blocks(self, placement: Placement | None, mine: Sequence[int]) -> tuple[Block, ...]:
         """The blocks that decide, alike ones left out. With a placement: also those that lie in RAM."""
         if placement is None:
-            return self._shortened([self._block(il, "device") for il in mine])
+            return _shortened([self._block(il, "device") for il in mine], *_IN_RAM)
         trunk = range(self.shape.n_layer - self.shape.n_layer_nextn)
         far = [self._block(il, "host") for il in placement.on_host if il in trunk]
         near: list[Block] = []
@@ -44,30 +45,49 @@ class WorstBatch:
             if placement.blocks[il] is not None and il < placement.cpu_moe:
                 near.append(self._block(il, "experts"))
         near += [self._block(il, "device") for il in mine if il in trunk and il >= placement.cpu_moe]
-        behind = self._shortened(near)[: _AFTER if far else _LONGEST]
-        return (*self._shortened(far), *behind)
+        return _shortened(far, *_IN_RAM) + _shortened(near, *(_ON_DEVICE if far else _IN_RAM))
 
-    def peak(self, load: Load, blocks: Sequence[object], mask: int, f16_copies: bool) -> int:
+    def peak(
+        self, load: Load, blocks: tuple[Block, ...], mask: int, *, f16_copies: bool = False, cpu: bool = False
+    ) -> int:
         """Bytes of the buffer.
 
-        `mask`: bytes of one of its cells for one token. `f16_copies`: attention copies its cache.
+        `mask`: bytes of one of its cells for one token. `f16_copies`: attention copies its cache. `cpu`: the
+        inputs are there, too.
         """
-        wanted = tuple(block for block in blocks if isinstance(block, Block))
         rotated = bool(rotation(self.shape, load, 0)), bool(rotation(self.shape, load, 1))
-        if (wanted, rotated) not in self._recorded:
-            self._recorded[wanted, rotated] = self._record(wanted, rotated)
-        sizes, steps = self._recorded[wanted, rotated]
+        key = blocks, rotated, cpu
+        if key not in self._recorded:
+            self._recorded[key] = self._record(*key)
+        sizes, steps = self._recorded[key]
         return peak(steps, [aligned(self._bytes(size, load, mask, f16_copies)) for size in sizes])
 
-    @property
-    def largest_copy(self) -> int:
-        """Bytes of the largest weight that is no expert: what is copied to the device at once."""
-        return max((n for role, n in self.weights.largest.items() if "_exps" not in role), default=0)
+    def bound(self, load: Load, masks: int, placement: Placement) -> int:
+        """Bytes that a part in RAM takes at most, where the graph is not known in all its operations.
 
-    def _record(self, blocks: tuple[Block, ...], rotated: tuple[bool, bool]) -> _Recorded:
+        Beside what is live anyway: the weights of one block; of its experts those that follow each other and
+        differ in size; or its cache, and its values once more, which don't fit into the hole of the last ones.
+        """
+        live = masks + load.unit * live_floats(self.shape) + score_bytes(self.shape, load)
+        routed = sum({n for role, n in self.weights.largest.items() if "_exps" in role})
+        dense = cache = 0
+        for il in placement.on_host:
+            dense = max(dense, self._dense[il])
+            key, value = self.shape.kv_row(il)
+            cells = window_cells(self.shape, load) if self.shape.swa_layers[il] else load.ctx
+            row = row_bytes(key, load.kv_k) + 2 * row_bytes(value or key, load.kv_v)
+            cache = max(cache, load.streams * cells * row)
+        beside = 4 * load.unit * self.shape.n_embd + self.weights.largest.get("attn_output", 0)
+        return max(live + max(dense, routed), masks + cache + beside)
+
+    def _record(self, blocks: tuple[Block, ...], rotated: tuple[bool, bool], cpu: bool) -> _Recorded:
         graph = Graph()
         builder = Builder(self.shape, self.weights.largest.keys(), graph, exact=self.exact, rotated=rotated)
-        state = builder.start()
+        state = (
+            builder.looked_up(self.shape.swa_layers[block.layer] for block in blocks)
+            if cpu
+            else builder.copied()
+        )
         for block in blocks:
             state = builder.block(block, state)
         steps = graph.steps()
@@ -89,8 +109,6 @@ class WorstBatch:
             return self._attention(load, number, f16_copies)
         if what == "rotation":
             return rotation(self.shape, load, number)
-        if what == "scores":
-            return score_bytes(self.shape, load)
         key, value = self.shape.kv_row(number)
         cells = window_cells(self.shape, load) if self.shape.swa_layers[number] else load.ctx
         row = row_bytes(key, load.kv_k) if what == "k" else row_bytes(value or key, load.kv_v)
@@ -113,6 +131,7 @@ class WorstBatch:
         first = self._layers[layer]
         return Block(first, where, bool(self.weights.experts and self.weights.experts[first]))
 
-    def _shortened(self, blocks: Sequence[Block]) -> tuple[Block, ...]:
-        kept = [block for _, alike in groupby(blocks) for block in list(alike)[:_ALIKE]]
-        return tuple(kept[:_LONGEST])
+
+def _shortened(blocks: Sequence[Block], alike: int, longest: int) -> tuple[Block, ...]:
+    kept = [block for _, group in groupby(blocks) for block in islice(group, alike)]
+    return tuple(kept[:longest])

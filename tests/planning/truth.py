@@ -25,11 +25,16 @@ def rows() -> list[Row]:
 
 def shape(row: Row) -> ModelShape:
     """The row's model, by way of the metadata that its file has."""
-    metadata: dict[str, Any] = {"general.architecture": row["arch"]}
+    return shape_of(Header(3, metadata(row), (), 0, None))
+
+
+def metadata(row: Row) -> dict[str, Any]:
+    """What the row's file says about its model."""
+    found: dict[str, Any] = {"general.architecture": row["arch"]}
     for key, value in _fields(row).items():
         if value is not None:
-            metadata[f"{row['arch']}.{key}"] = tuple(value) if isinstance(value, list) else value
-    return shape_of(Header(3, metadata, (), 0, None))
+            found[f"{row['arch']}.{key}"] = tuple(value) if isinstance(value, list) else value
+    return found
 
 
 def _fields(row: Row) -> dict[str, Any]:
@@ -115,9 +120,15 @@ def load(row: Row) -> Load:
         kv_k=str(row["type_k"] or implied),
         kv_v=str(row["type_v"] or implied),
         n_outputs=extra.get("n_outputs_max") or slots,
-        flash_attn=row["flash_attn"] != "off",
+        # an old build that says nothing about flash attention had it off
+        flash_attn=row["flash_attn"] != "off" and (row["flash_attn"] == "on" or row["era"] != "old"),
         unified=unified,
     )
+
+
+def is_host(name: str) -> bool:
+    """Whether a buffer of this name is RAM."""
+    return bool(_HOST.match(name))
 
 
 def logged(row: Row, key: str, *, host: bool | None = None) -> float:
