@@ -11,13 +11,18 @@ from typing import Any
 
 import pytest
 
+from appliance.daemon.local import LocalSide
+from appliance.daemon.served import ServingSnapshot
+from appliance.daemon.serving import Serving
 from appliance.daemon.speeds import TOGETHER, BandwidthLearner, conditions_of, plan_key, power_of
-from appliance.gateway.ports import Conditions, Outcome
+from appliance.gateway.ports import Conditions, Outcome, Served
 from appliance.hardware.types import Battery
-from appliance.monitor import MonitorSnapshot
+from appliance.monitor import Monitor, MonitorSnapshot
 from appliance.operations.learning import Lessons
 from appliance.planning import Plan
 from appliance.planning.reads import Read
+from appliance.settings import Governor
+from tests.daemon.shelf import Shelf
 from tests.planning.machines import GIB, gpu, llama_like, plan
 
 WELL = Conditions("cool", "ac", "p")
@@ -188,6 +193,37 @@ async def test_the_next_plan_finds_it_in_the_lessons(tmp_path: Path) -> None:
     await learner.close()
     found = lessons.bandwidth("llama-server b10434", "CUDA0")
     assert found == pytest.approx(200e9, rel=0.01)
+
+
+async def test_the_local_side_tells_both_the_journal_and_the_lessons(
+    shelf: Shelf, notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("appliance.hardware.host.battery", lambda: None)  # a desktop, wherever this runs
+    serving, monitor, learner = (
+        Serving(shelf.library, lambda _: None),
+        Monitor(Governor()),
+        BandwidthLearner(notes),
+    )
+    local, served = LocalSide(shelf.library, serving, monitor, learner), Served("a", "a:F32", ("chat",), True)
+    assert local.conditions(served) == Conditions(), "nobody has looked yet"
+    await monitor.start()
+    try:
+        await shelf.until(lambda: monitor.snapshot.ram_total is not None)
+        serving._set(ServingSnapshot(ref=shelf.library.resolve("a"), state="ready", plan=on_card()))
+        now = local.conditions(served)
+        assert now == Conditions(None, "ac", "llama-server b10434/33/f16")
+        other = Served("b", "b:F32", ("chat",), True)
+        assert local.conditions(other).plan is None, "another model's plan says nothing"
+        for _ in range(TOGETHER):
+            local.finished(other, reply(50.0))
+        await learner.close()
+        assert notes.made == []
+        for _ in range(TOGETHER):
+            local.finished(served, reply(50.0))
+        await learner.close()
+        assert [note[:2] for note in notes.made] == [("llama-server b10434", "CUDA0")]
+    finally:
+        await monitor.stop()
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,10 @@ def test_status_and_journal_tell_what_happened(running: Running) -> None:
     assert engine["tokens_per_second"] > 0
     assert status["today"]["local"] >= 1
     assert status["requests"]["recent"][0]["reason"] == "local.ok"
-    assert status["requests"]["recent"][0]["tokens_out"] >= 1
+    row = status["requests"]["recent"][0]
+    assert row["tokens_out"] >= 1
+    assert (row["streams"], row["thermal"]) == (1, None)
+    assert row["plan"].endswith("/0/f16")
     text = json.dumps(status)
     assert "Hi." not in text
     assert status["gpus"] == []
