@@ -15,7 +15,8 @@ def ranking(document: Mapping[str, Any]) -> None:
     """The members of a family, the best first."""
     family, rows = document["family"], document["ranking"]
     name = cell(family["name"])
-    say(f"{name}: {len(rows)} variants for this machine, the best first")
+    where = "this" if document["machine"] == "here" else "the described"
+    say(f"{name}: {len(rows)} variants for {where} machine, the best first")
     made = table("", "model", "size", "fits", "tokens/s", "", right=("", "size", "tokens/s"))
     for number, row in enumerate(rows, 1):
         made.add_row(str(number), cell(row["ref"]), size(row["size"]), _fit(row), _speed(row), _notes(row))
@@ -40,12 +41,16 @@ def what_if(document: Mapping[str, Any]) -> None:
     found = {(row["ctx"], row["kv_type"]): row for row in rows}
     everything = document["n_layer"] + 1
     slots = max(row["parallel"] for row in rows)
-    say(f"What if: layers on the GPU of {everything}, tokens/s with the context empty/full ({_slots(slots)})")
+    say(f"What if ({_slots(slots)}): of {everything} layers on the GPU; ~tokens/s, context empty/full")
     made = table("context", *(f"KV {kind}" for kind in kinds), right=("context",))
     for ctx in sorted({row["ctx"] for row in rows}):
         cells = [_outcome(found.get((ctx, kind)), everything) for kind in kinds]
         made.add_row(f"{ctx}", *cells)
     show(made)
+    if any(row["cpu_moe"] and row["gpu_layers"] and row["fits"] for row in rows):
+        say("all-35: of so many blocks the experts are in RAM")
+    if slots > 1:
+        say("--parallel 1 shows the same for one request at a time.")
 
 
 def _outcome(row: Row | None, everything: int) -> str:
@@ -55,7 +60,7 @@ def _outcome(row: Row | None, everything: int) -> str:
         return "does not fit"
     layers = "all" if row["gpu_layers"] >= everything else str(row["gpu_layers"])
     if row["cpu_moe"] and row["gpu_layers"]:
-        layers += f" -{row['cpu_moe']}"  # so many blocks without their experts
+        layers += f"-{row['cpu_moe']}"
     if row["decode"] is None:
         return layers
     return f"{layers}, ~{row['decode']:.3g}/{row['decode_full']:.3g}"

@@ -28,6 +28,7 @@ def render(document: Document) -> None:
     if document.get("family"):
         ranking(document)
         if document["arch"] is None:
+            no_speed(document)
             return
         say()
     headline(document)
@@ -37,9 +38,10 @@ def render(document: Document) -> None:
     line = speed_line(document)
     if line is not None:
         say(line)
+    no_speed(document)
     reasons(document["reasons"])
     if document["flags"]:
-        say("llama-server " + " ".join(clean_line(str(flag), 200) for flag in document["flags"]))
+        flags(document)
     if document.get("what_if"):
         say()
         what_if(document)
@@ -58,12 +60,14 @@ def headline(document: Document) -> None:
 
 def _settings(document: Document) -> list[str]:
     layers, everything = document["gpu_layers"], document["n_layer"] + 1
-    if not document["devices"]:
+    n_gpus = len(document["devices"])
+    where = "the GPU" if n_gpus == 1 else f"{n_gpus} GPUs"
+    if not n_gpus:
         found = ["all on the CPU"]
     elif layers >= everything:
-        found = [f"all {everything} layers on the GPU"]
+        found = [f"all {everything} layers on {where}"]
     else:
-        found = [f"{layers} of {everything} layers on the GPU"]
+        found = [f"{layers} of {everything} layers on {where}"]
     if document.get("cpu_moe"):
         found.append(f"experts of the first {document['cpu_moe']} blocks in RAM")
     slots = document["parallel"]
@@ -78,7 +82,7 @@ def _settings(document: Document) -> list[str]:
 
 def memory(document: Document) -> None:
     """Where the memory of each place goes; the figures of a line add up."""
-    names = {"kv": "KV", "overhead": "driver"}
+    names = {"kv": "KV", "overhead": "other"}
     columns = tuple(names.get(figure, figure) for figure in _FIGURES)
     made = table("MiB", *columns, right=columns)
     guessed = False
@@ -87,6 +91,7 @@ def memory(document: Document) -> None:
         guessed = guessed or any(text.startswith("~") for text in cells)
         made.add_row("RAM" if place["name"] == "Host" else cell(place["name"]), *cells)
     show(made)
+    say("other: the driver; of RAM the engine's process and what GPUs share of it.")
     if guessed:
         say("~ computed or typical; what has no ~ was measured or read.")
 
@@ -122,6 +127,14 @@ def speed_line(document: Document) -> str | None:
     return "Speed of one request: " + "; ".join(parts)
 
 
+def no_speed(document: Document) -> None:
+    """How to get a speed for a described card without a name."""
+    machine = document.get("machine", "here")
+    if machine == "here" or all(gpu["bandwidth"] is not None for gpu in machine["gpus"]):
+        return
+    say("The speed needs the card's name, or its memory's: --gpu \"8GiB,RTX 4060\", --gpu 8GiB,272GB/s")
+
+
 def reasons(lines: Sequence[Any]) -> None:
     """What was chosen, what had to give, and the verdict; the account stands in the table."""
     read = [line if isinstance(line, Mapping) else {"code": "", "text": line} for line in lines]
@@ -137,6 +150,15 @@ def reasons(lines: Sequence[Any]) -> None:
             say(title)
             for line in group:
                 _wrapped("  - ", clean_line(str(line["text"]), 1_000))
+
+
+def flags(document: Document) -> None:
+    """To be pasted, so on one line however long. The model file is not among them."""
+    given = [clean_line(str(flag), 200) for flag in document["flags"]]
+    say("Flags for llama-server")
+    say("  " + " ".join(given))
+    if "-dev" in given and document.get("machine", "here") != "here":
+        _wrapped("  ", "(-dev: put the engine's own names there, as `llama-server --list-devices` says)")
 
 
 def _wrapped(lead: str, text: str) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from appliance.errors import UsageError
@@ -25,7 +25,7 @@ from appliance.operations.models import Library
 from appliance.operations.plan import plan_subject, request_for
 from appliance.operations.question import Question, question_of
 from appliance.operations.survey import Survey, survey
-from appliance.planning import Plan, make_plan, rough_fit
+from appliance.planning import Plan, Reason, make_plan, rough_fit
 from appliance.planning.whatif import WhatIf, what_if
 
 _PLAN_KEYS = (
@@ -110,7 +110,7 @@ async def _plan(library: Library, subject: Subject, machine: _Machine) -> Plan:
             ask_engine=question.ask,
         )
     ground = machine.ground
-    return await asyncio.to_thread(
+    plan = await asyncio.to_thread(
         make_plan,
         subject.header,
         ground.devices,
@@ -121,6 +121,10 @@ async def _plan(library: Library, subject: Subject, machine: _Machine) -> Plan:
         mmproj=subject.mmproj,
         draft=subject.draft,
     )
+    if ground.host.available is None:
+        line = Reason("ram_unknown", "RAM was not described, so it is taken to be enough (`--ram SIZE`)")
+        plan = replace(plan, reasons=(*plan.reasons, line))
+    return plan
 
 
 async def _what_if(library: Library, subject: Subject, machine: _Machine, plan: Plan) -> tuple[WhatIf, ...]:
