@@ -44,12 +44,15 @@ class Builder:
         *,
         exact: bool,
         rotated: tuple[bool, bool],
+        reordered: bool,
     ) -> None:
         """`exact`: the model's attention is the usual one; else it is a part with a size alone.
 
-        `rotated`: keys and values are rotated before they are quantised.
+        `rotated`: keys and values are rotated before they are quantised. `reordered`: the device's backend
+        moves independent operations to the front of a split.
         """
-        self.shape, self.roles, self.graph, self.exact, self.rotated = shape, roles, graph, exact, rotated
+        self.shape, self.roles, self.graph = shape, roles, graph
+        self.exact, self.rotated, self.reordered = exact, rotated, reordered
         self._bias = {name for name in roles if name.endswith(".bias")}
 
     def copied(self) -> Tensor:
@@ -107,15 +110,22 @@ class Builder:
             v = self._matmul(block, "attn_qkv", query + key + value, norm)
             q, k = (g.op(floats(n), v, g.copy(("other", _POSITIONS), once=True)) for n in (query, key))
             return q, k, v
-        q = self._projected(block, "attn_q", query, norm)
-        windowed = any(self.shape.swa_layers)  # with windows, keys come before values
-        k = self._projected(block, "attn_k", key, norm) if windowed else 0
-        v = self._matmul(block, "attn_v", value, norm)
-        if self.rotated[1]:
-            v = g.op(floats(value), self._rotation(1), v)
-        if not windowed:
-            k = self._projected(block, "attn_k", key, norm)
-        return q, k, v
+        if self.reordered and block.where != "host":  # what is independent comes first
+            q, v, k = (
+                self._matmul(block, role, n, norm)
+                for role, n in (("attn_q", query), ("attn_v", value), ("attn_k", key))
+            )
+            q, k = self._turned(block, "attn_q", query, q), self._turned(block, "attn_k", key, k)
+            return q, k, self._spread(value, v)
+        q = self._turned(block, "attn_q", query, self._matmul(block, "attn_q", query, norm))
+        if any(self.shape.swa_layers):  # with windows, keys come before values
+            k = self._turned(block, "attn_k", key, self._matmul(block, "attn_k", key, norm))
+            return q, k, self._spread(value, self._matmul(block, "attn_v", value, norm))
+        v = self._spread(value, self._matmul(block, "attn_v", value, norm))
+        return q, self._turned(block, "attn_k", key, self._matmul(block, "attn_k", key, norm)), v
+
+    def _spread(self, width: int, values: Tensor) -> Tensor:
+        return self.graph.op(floats(width), self._rotation(1), values) if self.rotated[1] else values
 
     def _rotation(self, which: int) -> Tensor:
         """The matrix that spreads outliers before a cache is quantised."""
@@ -139,10 +149,9 @@ class Builder:
         result = self._matmul(block, "attn_output", e, attended)
         return g.op(floats(e), result, residual, in_place=True)
 
-    def _projected(self, block: Block, role: str, size: int, norm: Tensor) -> Tensor:
-        """A query or key: projected, normalised, turned by its position."""
+    def _turned(self, block: Block, role: str, size: int, out: Tensor) -> Tensor:
+        """A query or key: normalised, turned by its position."""
         g, width = self.graph, floats(size)
-        out = self._matmul(block, role, size, norm)
         normed = f"{role}_norm" in self.roles
         if normed:
             out = g.op(width, out)

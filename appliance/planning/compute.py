@@ -102,12 +102,12 @@ class ComputeModel:
         if not load.flash_attn:
             return bound
         known = self._worst.exact and self.era == "new"
-        reordered = device.backend in _REORDERING and not any(self.shape.swa_layers)
-        if not helping and (reordered or not known):
+        if not helping and not known:
             return full
-        recorded = self._worst.peak(load, blocks, mask, f16_copies=copying)
+        reordered = device.backend in _REORDERING
+        recorded = self._worst.peak(load, blocks, mask, f16_copies=copying, reordered=reordered)
         if known and (not helping or device.backend in _SEEN):
-            return max(recorded, full)
+            return recorded
         return max(recorded, bound)
 
     def _cpu(self, load: Load) -> int:

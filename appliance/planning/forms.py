@@ -92,7 +92,9 @@ def gpu_compute(
             stages.append(kv_copy + 4 * load.unit * shape.n_embd)
         peak = masks + max(stages)
         return max(peak, logits) if load.n_outputs >= load.n_ubatch else peak
-    attention = 2 * shape.n_embd + max(shape.n_head) * (shape.head_k + shape.head_v)
+    heads = max(shape.n_head) * (shape.head_k + shape.head_v)
+    compressed = heads > 8 * shape.n_embd  # as with MLA, which keeps more beside its wide heads
+    attention = (5 if compressed else 2) * shape.n_embd + heads
     if era == "old":  # the holes that masks leave are too small for logits
         logits += 4 * cells
     return max(logits, masks + load.unit * attention)

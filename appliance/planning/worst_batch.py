@@ -48,7 +48,14 @@ class WorstBatch:
         return _shortened(far, *_IN_RAM) + _shortened(near, *(_ON_DEVICE if far else _IN_RAM))
 
     def peak(
-        self, load: Load, blocks: tuple[Block, ...], mask: int, *, f16_copies: bool = False, cpu: bool = False
+        self,
+        load: Load,
+        blocks: tuple[Block, ...],
+        mask: int,
+        *,
+        f16_copies: bool = False,
+        reordered: bool = False,
+        cpu: bool = False,
     ) -> int:
         """Bytes of the buffer.
 
@@ -56,7 +63,7 @@ class WorstBatch:
         inputs are there, too.
         """
         rotated = bool(rotation(self.shape, load, 0)), bool(rotation(self.shape, load, 1))
-        key = blocks, rotated, cpu
+        key = blocks, rotated, reordered, cpu
         if key not in self._recorded:
             self._recorded[key] = self._record(*key)
         sizes, steps = self._recorded[key]
@@ -66,7 +73,7 @@ class WorstBatch:
         """Bytes that a part in RAM takes at most, where the graph is not known in all its operations.
 
         Beside what is live anyway: the weights of one block; of its experts those that follow each other and
-        differ in size; or its cache, and its values once more, which don't fit into the hole of the last ones.
+        differ in size; or its cache, and its values once more, which don't fit into the last ones' hole.
         """
         live = masks + load.unit * live_floats(self.shape) + score_bytes(self.shape, load)
         routed = sum({n for role, n in self.weights.largest.items() if "_exps" in role})
@@ -80,9 +87,18 @@ class WorstBatch:
         beside = 4 * load.unit * self.shape.n_embd + self.weights.largest.get("attn_output", 0)
         return max(live + max(dense, routed), masks + cache + beside)
 
-    def _record(self, blocks: tuple[Block, ...], rotated: tuple[bool, bool], cpu: bool) -> _Recorded:
+    def _record(
+        self, blocks: tuple[Block, ...], rotated: tuple[bool, bool], reordered: bool, cpu: bool
+    ) -> _Recorded:
         graph = Graph()
-        builder = Builder(self.shape, self.weights.largest.keys(), graph, exact=self.exact, rotated=rotated)
+        builder = Builder(
+            self.shape,
+            self.weights.largest.keys(),
+            graph,
+            exact=self.exact,
+            rotated=rotated,
+            reordered=reordered,
+        )
         state = (
             builder.looked_up(self.shape.swa_layers[block.layer] for block in blocks)
             if cpu
