@@ -55,9 +55,9 @@ def _bytes(encoder: Encoder, patches: int, flash_attn: bool) -> tuple[int, int]:
     attention += 2 * unit if encoder.kind == "mlp" else 0
     attention += mask // 2 if flash_attn else 4 * n * n * encoder.n_head
     feed = pixels + 3 * (unit + width) if encoder.gated else 2 * unit + width + encoder.class_token * unit
-    tokens = 4 * (patches // encoder.merge**2) * encoder.n_out
-    deep = tokens * encoder.n_deep // (1 + encoder.n_deep)
-    peak = mask + max(deep + attention, deep + feed, unit + 2 * tokens)
+    kept = encoder.n_deep * unit  # outputs of blocks that are read once more when all others are done
+    joined = pixels + 2 * unit + 8 * (patches // encoder.merge**2) * encoder.n_out
+    peak = mask + max(kept + attention, kept + feed, joined)
     return peak, pixels + mask + 16 * patches
 
 

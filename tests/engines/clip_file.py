@@ -31,6 +31,8 @@ class Vision:
     """Width of the language model."""
     extra: Mapping[str, int] | None = None
     """More metadata, such as `projector.scale_factor`."""
+    deep: tuple[int, ...] = ()
+    """Blocks whose features are kept for the language model (Qwen3-VL)."""
 
 
 def write_clip(path: Path, vision: Vision) -> Path:
@@ -77,9 +79,11 @@ def _tensors(v: Vision) -> list[Row]:
     rows: list[Row] = [("v.patch_embd.weight", (v.patch, v.patch, 3, v.embd), _F16)]
     if v.kind.startswith("qwen"):
         rows.append(("v.patch_embd.weight.1", (v.patch, v.patch, 3, v.embd), _F16))
-    if v.kind != "pixtral":
+    if v.kind not in ("pixtral", "gemma4v"):
         rows += _linear("v.post_ln", v.embd, None)
-    if v.kind not in ("qwen2vl_merger", "qwen2.5vl_merger", "pixtral"):
+    if v.kind == "gemma4v":
+        rows.append(("v.position_embd.weight", (v.embd, 256, 2), _F32))
+    elif v.kind not in ("qwen2vl_merger", "qwen2.5vl_merger", "pixtral"):
         positions = (v.image // v.patch) ** 2 + (v.kind in ("mlp", "internvl"))
         rows += [
             ("v.patch_embd.bias", (v.embd,), _F32),
@@ -99,14 +103,33 @@ def _block(v: Vision, name: str) -> list[Row]:
             rows += _linear(f"{name}.attn_{part}", v.embd, v.embd)
     rows += _linear(f"{name}.attn_out", v.embd, v.embd)
     rows += [*_linear(f"{name}.ffn_up", v.embd, v.ff), *_linear(f"{name}.ffn_down", v.ff, v.embd)]
-    if v.kind in ("pixtral", "qwen2.5vl_merger"):
+    if v.kind in ("pixtral", "qwen2.5vl_merger", "gemma4v"):
         rows += _linear(f"{name}.ffn_gate", v.embd, v.ff)
+    if v.kind == "gemma4v":
+        norms = (
+            ("attn_q_norm", v.embd // v.heads),
+            ("attn_k_norm", v.embd // v.heads),
+            ("attn_post_norm", v.embd),
+        )
+        rows += [
+            (f"{name}.{norm}.weight", (width,), _F32) for norm, width in (*norms, ("ffn_post_norm", v.embd))
+        ]
     return rows
 
 
 def _projection(v: Vision) -> list[Row]:
     if v.kind.startswith("qwen"):
-        return [*_linear("mm.0", 4 * v.embd, 4 * v.embd), *_linear("mm.2", 4 * v.embd, v.out)]
+        rows = [*_linear("mm.0", 4 * v.embd, 4 * v.embd), *_linear("mm.2", 4 * v.embd, v.out)]
+        for il in v.deep:
+            name = f"v.deepstack.{il}"
+            rows += [
+                *_linear(f"{name}.norm", 4 * v.embd, None),
+                *_linear(f"{name}.fc1", 4 * v.embd, 4 * v.embd),
+            ]
+            rows += _linear(f"{name}.fc2", 4 * v.embd, v.out)
+        return rows
+    if v.kind == "gemma4v":
+        return [("mm.input_projection.weight", (v.embd, v.out), _F16)]
     if v.kind == "gemma3":
         return [
             ("mm.input_projection.weight", (v.out, v.embd), _F16),

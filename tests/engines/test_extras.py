@@ -28,12 +28,13 @@ SEES = Vision("mlp", image=64, patch=16, embd=64, ff=128, heads=2, layers=2, out
 """A projector for SmolLM2: 16 tokens for each picture."""
 SHAPES = (
     Vision("qwen3vl_merger", 768, 16, 1_152, 4_304, 16, 1, 576, {"spatial_merge_size": 2}),
+    Vision("qwen3vl_merger", 768, 16, 1_024, 4_096, 16, 12, 2_560, {"spatial_merge_size": 2}, (2, 5, 8)),
     Vision("qwen2vl_merger", 560, 14, 1_280, 5_120, 16, 1, 576, {"spatial_merge_size": 2}),
     Vision("gemma3", 896, 14, 1_152, 4_304, 16, 1, 576),
     Vision("internvl", 448, 14, 1_024, 4_096, 16, 1, 576, {"projector.scale_factor": 2}),
     Vision("pixtral", 1_540, 14, 1_024, 4_096, 16, 1, 576, {"spatial_merge_size": 1}),
 )
-"""Encoders as they are in use (Qwen3.6, Qwen2-VL, Gemma 3, InternVL, Pixtral), with one block each."""
+"""Encoders in use (Qwen3.6, Qwen3-VL, Qwen2-VL, Gemma 3, InternVL, Pixtral), but for their depth."""
 
 
 @pytest.fixture(params=KINDS)
@@ -82,7 +83,7 @@ async def test_what_the_plan_gave_up_is_not_loaded(here: Build, smollm2_path: Pa
     assert "loading draft model" not in log_of(engine)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.kind)
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"{shape.kind}-{shape.layers}")
 async def test_an_encoder_takes_what_the_formula_says(
     shape: Vision, smollm2_path: Path, paths: Paths
 ) -> None:
