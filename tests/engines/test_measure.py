@@ -1,0 +1,231 @@
+"""A plan measured by the real engines, without the model's data; and engines that do not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from appliance.engines import Build, Engine, EngineKind, measure
+from appliance.engines.logparse import on_host
+from appliance.engines.stubs import scratch
+from appliance.gguf import StubPart, read_header, read_slim, write_stubs
+from appliance.paths import Paths
+from appliance.planning import Plan
+from appliance.units import MIB
+from tests.engines.launches import build, launch, plan, without_devices
+from tests.gguf.splitting import split_header
+from tests.gguf.stubs import stub_parts
+
+KINDS: tuple[EngineKind, ...] = ("llama-server", "xllamacpp")
+ROOT = Path(__file__).resolve().parents[2]
+PARTS = (StubPart("m.gguf", b"GGUF", 1_000, 4),)
+"""Enough for a script, which reads no model."""
+BEGINS = "common_params_fit_impl: getting device memory data for initial parameters:"
+ROW = "common_memory_breakdown_print: |   - Host |   129 =    92 +      22 +      15      |"
+
+
+@pytest.fixture(params=KINDS)
+async def here(request: pytest.FixtureRequest) -> AsyncIterator[Build]:
+    with without_devices():
+        yield build(request.param)
+
+
+def slim(path: Path) -> tuple[StubPart, ...]:
+    return (read_slim(path).part(path.name),)
+
+
+async def loaded(here: Build, model: Path, wanted: Plan, paths: Paths) -> Mapping[str, float]:
+    """MiB in RAM by purpose, as a real load logs them."""
+    engine = Engine(here, launch(model, wanted=wanted), paths=paths)
+    await engine.start()
+    await engine.wait_ready()
+    buffers = engine.snapshot.buffers
+    await engine.stop()
+    found: dict[str, float] = {}
+    for name, sizes in buffers.items():
+        assert on_host(name)
+        for purpose, size in sizes.items():
+            found[purpose] = found.get(purpose, 0.0) + size
+    return found
+
+
+@pytest.mark.parametrize(
+    ("model", "ctx", "parallel"),
+    [("smollm2_path", 512, 2), ("smollm2_path", 8_192, 1), ("gemma3_path", 2_048, 4)],
+)
+async def test_the_engine_measures_what_it_will_load(
+    here: Build, model: str, ctx: int, parallel: int, paths: Paths, request: pytest.FixtureRequest
+) -> None:
+    path: Path = request.getfixturevalue(model)
+    wanted = plan(ctx=ctx, parallel=parallel)
+    rows = await measure(here, slim(path), wanted, paths=paths)
+    assert rows is not None
+    real = await loaded(here, path, wanted, paths)
+    host = rows["Host"]
+    assert host.context / MIB == pytest.approx(real["kv"], abs=1.0)
+    assert host.compute / MIB == pytest.approx(real["compute"], abs=1.0)
+    weights = sum(tensor.n_bytes for tensor in read_header(path).tensors)  # the log says file spans
+    assert host.model / MIB == pytest.approx(weights / MIB, abs=2.0)  # two rows, each cut off
+
+
+async def test_a_vocabulary_changes_nothing(here: Build, gemma3_path: Path, paths: Paths) -> None:
+    whole = await measure(here, stub_parts(gemma3_path), plan(), paths=paths, timeout_s=30)
+
+    assert whole is not None
+    assert whole == await measure(here, slim(gemma3_path), plan(), paths=paths)
+
+
+async def test_a_split_model_is_measured_like_one_file(here: Build, smollm2_path: Path, paths: Paths) -> None:
+    one = await measure(here, slim(smollm2_path), plan(), paths=paths)
+
+    assert one is not None
+    for n_parts in (2, 3):
+        assert await measure(here, split_header(smollm2_path, n_parts), plan(), paths=paths) == one
+
+
+async def test_no_tensor_data_is_needed(
+    here: Build, smollm2_path: Path, paths: Paths, tmp_path: Path
+) -> None:
+    """The header alone, of a model that takes 180 times the disk: what follows never existed."""
+    (part,) = slim(smollm2_path)
+    assert isinstance(part.source, bytes)
+    assert len(part.source) == read_header(write_stubs([part], tmp_path)).data_offset
+    on_disk = (tmp_path / "model.gguf").stat().st_blocks * 512
+    assert on_disk < part.size / 180
+
+    rows = await measure(here, [part], plan(), paths=paths)
+
+    assert rows is not None
+    assert rows["Host"].model // MIB == part.size // MIB
+
+
+async def test_what_draft_models_make_the_model_keep_is_measured(
+    here: Build, smollm2_path: Path, paths: Paths
+) -> None:
+    """The draft model's own bytes are not among the figures; that its guesses are checked at once is."""
+    alone = await measure(here, slim(smollm2_path), plan(), paths=paths)
+    flags = (*plan().flags, "-ngld", "0")
+    drafted = await measure(
+        here, slim(smollm2_path), with_draft(plan(), flags), paths=paths, draft=slim(smollm2_path)
+    )
+
+    assert alone is not None
+    assert drafted is not None
+    assert drafted["Host"].model == alone["Host"].model
+    assert drafted["Host"].context == alone["Host"].context
+    assert 0 <= drafted["Host"].compute - alone["Host"].compute <= 8 * MIB
+
+
+def with_draft(wanted: Plan, flags: tuple[str, ...]) -> Plan:
+    return replace(wanted, draft="cpu", flags=flags)
+
+
+@pytest.mark.parametrize(
+    "does",
+    [
+        "exit 1",
+        "kill -SEGV $$",
+        "echo 'common_fit_params: failed to fit params to free device memory: no' >&2; exec sleep 60",
+        f"echo '{BEGINS}'; echo '{ROW}'; exit 0",
+    ],
+    ids=["it ends", "it crashes", "it has no dry run", "it ends within its table"],
+)
+async def test_an_engine_without_figures_is_left_at_once(does: str, paths: Paths) -> None:
+    assert await measure(scripted(paths, does), PARTS, plan(), paths=paths, timeout_s=30) is None
+    assert left(paths) == []
+
+
+async def test_an_engine_that_says_nothing_is_ended_in_time(paths: Paths) -> None:
+    began = time.monotonic()
+
+    assert await measure(scripted(paths, "exec sleep 60"), PARTS, plan(), paths=paths, timeout_s=1) is None
+    assert time.monotonic() - began < 10.0
+    assert left(paths) == []
+    assert psutil.Process().children(recursive=True) == []
+
+
+async def test_a_cancel_leaves_nothing(paths: Paths) -> None:
+    fifo = paths.data / "started"
+    os.mkfifo(fifo)
+    asking = asyncio.create_task(
+        measure(scripted(paths, f"echo >{fifo}; exec sleep 60"), PARTS, plan(), paths=paths, timeout_s=60)
+    )
+    await asyncio.to_thread(fifo.read_text)
+    asking.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert left(paths) == []
+    assert psutil.Process().children(recursive=True) == []
+
+
+def test_what_a_killed_measurement_left_is_removed_by_a_later_one(paths: Paths) -> None:
+    script = textwrap.dedent(
+        f"""
+        import time
+        from pathlib import Path
+        from appliance.engines.stubs import scratch
+        from appliance.paths import Paths
+        with scratch(Paths(*[Path({str(paths.cache)!r})] * 5)) as folder:
+            (folder / "model.gguf").touch()
+            print(folder, flush=True)
+            time.sleep(60)
+        """
+    )
+    child = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    folder = Path(child.stdout.readline().strip())
+    foreign = folder.parent / "by-hand"
+    foreign.mkdir()
+
+    with scratch(paths) as mine:
+        assert mine.stat().st_mode & 0o777 == 0o700
+        assert (folder / "model.gguf").exists()  # its owner lives
+    child.kill()
+    child.wait(10)
+    child.stdout.close()
+    os.utime(foreign, (0, 0))
+    with scratch(paths) as mine:
+        assert [path.name for path in mine.parent.iterdir()] == [mine.name]
+    assert list(mine.parent.iterdir()) == []
+
+
+async def test_what_cannot_be_written_is_no_reason_to_fail(paths: Paths) -> None:
+    """The cache is a file."""
+    (paths.cache / "stubs").write_text("in the way")
+
+    assert await measure(build("xllamacpp"), PARTS, plan(), paths=paths) is None
+
+
+async def test_what_has_no_dry_run_is_not_started(paths: Paths) -> None:
+    started = paths.data / "started"
+    here = scripted(paths, f"touch {started}")
+    for one, wanted in (
+        (here, replace(plan(), split="tensor")),
+        (replace(here, kind="llama-cpp-python"), plan()),
+        (replace(here, usable=False), plan()),
+    ):
+        assert await measure(one, PARTS, wanted, paths=paths) is None
+    assert not started.exists()
+
+
+def scripted(paths: Paths, does: str) -> Build:
+    """An engine that does one thing; of its flags it knows none."""
+    program = paths.data / "llama-server"
+    program.write_text(f'#!/bin/sh\n[ "$1" = --help ] && exit 0\n{does}\n')
+    program.chmod(0o755)
+    return Build("llama-server", str(program), "10434", "llama-server 10434 (scripted)")
+
+
+def left(paths: Paths) -> list[Path]:
+    return [*(paths.cache / "stubs").iterdir(), *paths.runtime.iterdir()]
