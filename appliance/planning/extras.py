@@ -21,6 +21,8 @@ DRAFT_TOKENS = 3
 """Tokens that a draft model runs ahead: llama.cpp's default (`--spec-draft-n-max`)."""
 _UNKNOWN_ENCODER = 512 * MIB
 """For encoders that are no vision transformers: more than any of those that are known takes."""
+_SPECTRUM = 4 * 3_000 * 128
+"""Half a minute of sound as it enters an encoder: 100 frames per second of up to 128 values."""
 _VOCAB_DIFFERENCE = 128
 """`SPEC_VOCAB_MAX_SIZE_DIFFERENCE` of common/speculative.cpp."""
 
@@ -57,8 +59,9 @@ def _bytes(encoder: Encoder, patches: int, flash_attn: bool) -> tuple[int, int]:
     feed = pixels + 3 * (unit + width) if encoder.gated else 2 * unit + width + encoder.class_token * unit
     kept = encoder.n_deep * unit  # outputs of blocks that are read once more when all others are done
     joined = pixels + 2 * unit + 8 * (patches // encoder.merge**2) * encoder.n_out
-    peak = mask + max(kept + attention, kept + feed, joined)
-    return peak, pixels + mask + 16 * patches
+    heard = 0 if encoder.patch else 7 * unit  # two convolutions, the second over twice the positions
+    peak = mask + max(kept + attention, kept + feed, joined, heard)
+    return peak, pixels + mask + 16 * patches + (0 if encoder.patch else _SPECTRUM)
 
 
 @dataclass(frozen=True, slots=True)

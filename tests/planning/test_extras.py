@@ -83,13 +83,14 @@ def test_limits_in_pixels_are_read_from_the_file(header: Header) -> None:
 
 
 def test_sound_and_pictures_add_up(header: Header) -> None:
-    sound: dict[str, MetaValue] = {
-        "clip.has_audio_encoder": True, "clip.audio.projector_type": "gemma4a",
-        "clip.audio.embedding_length": 1_024, "clip.audio.feed_forward_length": 4_096,
-        "clip.audio.attention.head_count": 8,
+    whisper: dict[str, MetaValue] = {
+        "clip.has_audio_encoder": True, "clip.audio.projector_type": "qwen2a",
+        "clip.audio.embedding_length": 1_280, "clip.audio.feed_forward_length": 5_120,
+        "clip.audio.attention.head_count": 20,
     }  # fmt: skip
-    both = projector_of(replace(header, metadata={**header.metadata, **sound}))
-    assert both.compute - projector_of(header).compute >= 4 * 1_500 * (2 * 1_024 + 4_096)
+    both = projector_of(replace(header, metadata={**header.metadata, **whisper}))
+    assert (both.compute - projector_of(header).compute) / MIB == pytest.approx(51.27, rel=0.005)
+    assert (both.host - projector_of(header).host) / MIB == pytest.approx(1.46, rel=0.05)
 
 
 def test_an_unknown_kind_of_encoder_is_bounded(header: Header) -> None:
