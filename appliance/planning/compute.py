@@ -7,7 +7,7 @@ first device, and the holes that they leave decide: there the graph is recorded 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from appliance.gguf import ModelShape
@@ -48,24 +48,55 @@ class Compute:
     """The buffer of logits, also in RAM; the engine's table does not count it."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one device does in a placement."""
+
+    blocks: tuple[Block, ...]
+    number: int
+    """Of these blocks: a short key for them."""
+    helping: bool
+    """It works for what lies in RAM: the first device that can."""
+    output: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """A placement, taken apart once."""
+
+    devices: tuple[_Part | None, ...]
+    """None: nothing to do."""
+    on_gpu: bool
+    copies: int
+    """Of the graph's inputs."""
+    returned: int
+    """Floats per token that come back to RAM at once: keys and values of a block there."""
+
+
 class ComputeModel:
-    """Compute buffers of one model for any settings and placement."""
+    """Compute buffers of one model for any settings and placement. Remembers what it found."""
 
     def __init__(self, shape: ModelShape, weights: Weights, era: Era = "new") -> None:
         self.shape, self.weights, self.era = shape, weights, era
         self._worst = WorstBatch(shape, weights)
+        self._known = self._worst.exact and era == "new"
+        self._parts: dict[tuple[Placement, int], _Parts] = {}
+        self._numbers: dict[tuple[Block, ...], int] = {}
         self._found: dict[tuple[object, ...], int] = {}
 
     def of(self, load: Load, placement: Placement, devices: Sequence[DeviceMemory]) -> Compute:
         """Without devices, or without layers on any, all is in `host`.
 
-        A few microseconds; the first time for a new `load` with a part in RAM some hundred.
+        A few microseconds; the first time for a new `load` some hundred.
         """
         output = output_bytes(self.shape, load.slots)
-        if not devices or not placement.gpu_layers:
-            return Compute((0,) * len(devices), self._cpu(load), output)
+        parts = self._taken_apart(placement, len(devices))
+        if not devices or not parts.on_gpu:
+            return Compute((0,) * len(devices), self._kept(("cpu", load), lambda: self._cpu(load)), output)
         found = tuple(self.device(index, load, placement, d) for index, d in enumerate(devices))
-        return Compute(found, self._host(load, placement), output)
+        refused = placement.output is None or self._refused(devices[placement.output])
+        key = ("host", load, parts.copies, parts.returned, refused)
+        return Compute(found, self._kept(key, lambda: self._host(load, parts, refused)), output)
 
     def device(self, index: int, load: Load, placement: Placement, device: DeviceMemory) -> int:
         """One device's buffer.
@@ -73,70 +104,98 @@ class ComputeModel:
         Unlike `of`, also for a device that the engine sees and that has no layers: long batches are worked on
         there all the same.
         """
-        helping = index == 0 and (placement.on_host or placement.cpu_moe)  # the first one that can
-        mine = placement.of(index)
-        if not (helping or mine or placement.output == index):
+        parts = self._taken_apart(placement, max(index + 1, placement.n_devices))
+        part = parts.devices[index]
+        if part is None:
             return 0
-        blocks = self._worst.blocks(placement if helping else None, mine)
-        key = (load, blocks, device.backend, placement.pipelined, bool(helping))
-        if key not in self._found:
-            if len(self._found) >= _KEPT:
-                self._found.clear()
-            self._found[key] = self._device(load, placement, device, blocks, bool(helping))
-        return self._found[key]
+        output = part.output and not self._refused(device)
+        key = (load, part.number, part.helping, output, device.backend, parts.copies)
+        return self._kept(
+            key, lambda: self._device(load, placement, part, device.backend, parts.copies, output)
+        )
 
     def _device(
-        self,
-        load: Load,
-        placement: Placement,
-        device: DeviceMemory,
-        blocks: tuple[Block, ...],
-        helping: bool,
+        self, load: Load, placement: Placement, part: _Part, backend: str, copies: int, output: bool
     ) -> int:
-        copying = device.backend in _COPYING and quantised(load.kv_k)
-        copies = _PIPELINE_COPIES if placement.pipelined else 1
-        full = self._full(load, copies, copying)
+        copying = backend in _COPYING and quantised(load.kv_k)
         mask = mask_bytes(self.shape, self.era) * copies
-        masks = mask * load.n_ubatch * mask_cells(self.shape, load)
-        bound = max(full, self._worst.bound(load, masks, placement)) if helping else full
-        if not load.flash_attn:
-            return bound
-        known = self._worst.exact and self.era == "new"
-        if not helping and not known:
-            return full
-        reordered = device.backend in _REORDERING
-        recorded = self._worst.peak(load, blocks, mask, f16_copies=copying, reordered=reordered)
-        if known and (not helping or device.backend in _SEEN):
+        kept = (copies - 1) * load.unit * self.shape.n_embd  # a pipeline also keeps what comes in
+        sure = self._known and (not part.helping or backend in _SEEN) and load.flash_attn
+        recorded = 0
+        if load.flash_attn and (self._known or part.helping):
+            recorded = kept + self._worst.peak(
+                load,
+                part.blocks,
+                mask,
+                f16_copies=copying,
+                reordered=backend in _REORDERING,
+                logits=output and load.n_outputs >= load.n_ubatch,
+            )
+        if sure:
             return recorded
-        return max(recorded, bound)
+        full = kept + gpu_compute(
+            self.shape, load, self.era, mask_copies=copies, kv_copy=self._f16_copy(load) if copying else 0
+        )
+        masks = mask * load.n_ubatch * mask_cells(self.shape, load)
+        bound = self._worst.bound(load, masks, placement) if part.helping else 0
+        return max(full, recorded, bound)
+
+    def _f16_copy(self, load: Load) -> int:
+        return max(f16_copy_bytes(self.shape, load, il) for il in range(self.shape.n_layer))
 
     def _cpu(self, load: Load) -> int:
         whole = load.n_outputs >= load.n_ubatch
-        if self.era != "new" or whole or not load.flash_attn or not self._worst.exact:
+        if whole or not load.flash_attn or not self._known:
             return cpu_compute(self.shape, load, self.era)
-        key = (load,)
+        blocks = self._worst.blocks(None, range(self.shape.n_layer - self.shape.n_layer_nextn))
+        return self._worst.peak(load, blocks, mask_bytes(self.shape, self.era), cpu=True)
+
+    def _host(self, load: Load, parts: _Parts, refused: bool) -> int:
+        found = host_compute(self.shape, load, self.era, mask_copies=parts.copies)
+        found += load.unit * max(0, parts.returned - self.shape.n_embd)
+        if refused and load.n_outputs >= load.n_ubatch and not self.shape.encoder:
+            found += load.unit * self.shape.n_vocab
+        return found
+
+    def _refused(self, device: DeviceMemory) -> bool:
+        """Whether the device doesn't take the output matrix."""
+        limit = device.max_tensor
+        return limit is not None and max((*self.weights.output, self.weights.output_copy), default=0) > limit
+
+    def _taken_apart(self, placement: Placement, n_devices: int) -> _Parts:
+        key = placement, n_devices
+        if key not in self._parts:
+            if len(self._parts) >= _KEPT:
+                self._parts.clear()
+            self._parts[key] = self._take_apart(placement, n_devices)
+        return self._parts[key]
+
+    def _take_apart(self, placement: Placement, n_devices: int) -> _Parts:
+        on_host, shape = placement.on_host, self.shape
+        returned = max((sum(shape.kv_row(il)) for il in on_host), default=0)
+        if any(shape.recurrent_layers[il] for il in on_host):
+            returned = max(returned, 2 * shape.n_embd)
+        return _Parts(
+            tuple(self._part(index, placement, bool(on_host)) for index in range(n_devices)),
+            bool(placement.gpu_layers),
+            _PIPELINE_COPIES if placement.pipelined else 1,
+            returned,
+        )
+
+    def _part(self, index: int, placement: Placement, on_host: bool) -> _Part | None:
+        helping, mine = index == 0 and (on_host or placement.cpu_moe > 0), placement.of(index)
+        output = placement.output == index
+        if not (helping or mine or output):
+            return None
+        blocks = self._worst.blocks(placement if helping else None, mine)
+        return _Part(blocks, self._numbers.setdefault(blocks, len(self._numbers)), helping, output)
+
+    def _kept(self, key: tuple[object, ...], compute: Callable[[], int]) -> int:
         if key not in self._found:
-            blocks = self._worst.blocks(None, range(self.shape.n_layer - self.shape.n_layer_nextn))
-            self._found[key] = self._worst.peak(load, blocks, mask_bytes(self.shape, self.era), cpu=True)
+            if len(self._found) >= _KEPT:
+                self._found.clear()
+            self._found[key] = compute()
         return self._found[key]
-
-    def _full(self, load: Load, copies: int, copying: bool) -> int:
-        copy = 0
-        if copying:
-            copy = max(f16_copy_bytes(self.shape, load, il) for il in range(self.shape.n_layer))
-        full = gpu_compute(self.shape, load, self.era, mask_copies=copies, kv_copy=copy)
-        return full + (copies - 1) * load.unit * self.shape.n_embd  # a pipeline also keeps its inputs
-
-    def _host(self, load: Load, placement: Placement) -> int:
-        copies = _PIPELINE_COPIES if placement.pipelined else 1
-        found = host_compute(self.shape, load, self.era, mask_copies=copies)
-        if not placement.on_host:
-            return found
-        # keys and values of the blocks in RAM come back from the device
-        kept = max(sum(self.shape.kv_row(il)) for il in placement.on_host)
-        if any(self.shape.recurrent_layers[il] for il in placement.on_host):
-            kept = max(kept, 2 * self.shape.n_embd)
-        return found + load.unit * max(0, kept - self.shape.n_embd)
 
 
 def era_of(engine_build: str) -> Era:

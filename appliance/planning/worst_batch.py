@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby, islice
+from typing import NamedTuple
 
 from appliance.gguf import ModelShape
 from appliance.planning.allocator import Step, aligned, peak
 from appliance.planning.blocks import Block, Builder, Where
 from appliance.planning.cache import Load, f16_copy_bytes, row_bytes, window_cells
 from appliance.planning.forms import live_floats, rotation, score_bytes
-from appliance.planning.graph import Graph, Size
+from appliance.planning.graph import Graph, Size, floats
 from appliance.planning.placement import Placement
 from appliance.planning.weights import Weights
 
@@ -21,12 +22,22 @@ _ON_DEVICE = 2, 5
 _Recorded = tuple[tuple[Size, ...], tuple[Step, ...]]
 
 
+class _Kind(NamedTuple):
+    """What a recorded graph depends on, sizes aside."""
+
+    blocks: tuple[Block, ...]
+    rotated: tuple[bool, bool]
+    reordered: bool
+    logits: bool
+    cpu: bool
+
+
 class WorstBatch:
     """Records the graph of a model's blocks and repeats its allocation."""
 
     def __init__(self, shape: ModelShape, weights: Weights) -> None:
         self.shape, self.weights = shape, weights
-        self._recorded: dict[object, _Recorded] = {}
+        self._recorded: dict[_Kind, _Recorded] = {}
         self._kinds: dict[tuple[bool, bool, int, int], int] = {}
         self._layers = tuple(self._kind(il) for il in range(shape.n_layer))
         experts = weights.experts or ((),) * len(weights.blocks)
@@ -55,17 +66,18 @@ class WorstBatch:
         *,
         f16_copies: bool = False,
         reordered: bool = False,
+        logits: bool = False,
         cpu: bool = False,
     ) -> int:
         """Bytes of the buffer.
 
-        `mask`: bytes of one of its cells for one token. `f16_copies`: attention copies its cache. `cpu`: the
-        inputs are there, too.
+        `mask`: bytes of one of its cells for one token. `f16_copies`: attention copies its cache.
+        `reordered`: see `Builder`. `logits`: of every token. `cpu`: the inputs are there, too.
         """
         rotated = bool(rotation(self.shape, load, 0)), bool(rotation(self.shape, load, 1))
-        key = blocks, rotated, reordered, cpu
+        key = _Kind(blocks, rotated, reordered, logits, cpu)
         if key not in self._recorded:
-            self._recorded[key] = self._record(*key)
+            self._recorded[key] = self._record(key)
         sizes, steps = self._recorded[key]
         return peak(steps, [aligned(self._bytes(size, load, mask, f16_copies)) for size in sizes])
 
@@ -87,27 +99,23 @@ class WorstBatch:
         beside = 4 * load.unit * self.shape.n_embd + self.weights.largest.get("attn_output", 0)
         return max(live + max(dense, routed), masks + cache + beside)
 
-    def _record(
-        self, blocks: tuple[Block, ...], rotated: tuple[bool, bool], reordered: bool, cpu: bool
-    ) -> _Recorded:
+    def _record(self, kind: _Kind) -> _Recorded:
         graph = Graph()
         builder = Builder(
             self.shape,
             self.weights.largest.keys(),
             graph,
             exact=self.exact,
-            rotated=rotated,
-            reordered=reordered,
+            rotated=kind.rotated,
+            reordered=kind.reordered,
         )
-        state = (
-            builder.looked_up(self.shape.swa_layers[block.layer] for block in blocks)
-            if cpu
-            else builder.copied()
-        )
-        for block in blocks:
+        swa = self.shape.swa_layers
+        state = builder.looked_up(swa[b.layer] for b in kind.blocks) if kind.cpu else builder.copied()
+        for block in kind.blocks:
             state = builder.block(block, state)
-        steps = graph.steps()
-        return tuple(graph.sizes), steps
+        if kind.logits and not self.shape.encoder:
+            graph.op(floats(self.shape.n_vocab), builder.last(state))
+        return tuple(graph.sizes), graph.steps()
 
     def _bytes(self, size: Size, load: Load, mask: int, f16_copies: bool) -> int:
         what, which = size
