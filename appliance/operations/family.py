@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.catalog import Model, ModelRef, WheelSource
+from appliance.catalog import FileSource, Model, ModelRef, WheelSource
 from appliance.errors import ApplianceError
 from appliance.operations.catalog import resolving
 from appliance.operations.described import Described
@@ -161,7 +161,7 @@ async def _member(
 ) -> Member:
     installed = await asyncio.to_thread(library.store.find, ref.ref) is not None
     subject, problem = None, None
-    known = installed or await asyncio.to_thread(_is_cached, library, ref)
+    known = installed or await asyncio.to_thread(_is_at_hand, library, ref)
     if known or (fetch and not isinstance(ref.variant.source, WheelSource)):
         try:
             subject = await subject_of(library, ref.ref, env=env)
@@ -177,8 +177,10 @@ async def _member(
     return await asyncio.to_thread(_roughly, library, ref, ground, wishes, installed, problem)
 
 
-def _is_cached(library: Library, ref: ModelRef) -> bool:
+def _is_at_hand(library: Library, ref: ModelRef) -> bool:
     """Whether looking at all its headers needs no network."""
+    if isinstance(ref.variant.source, FileSource):
+        return True
     cache = HeaderCache(library.paths)
     return all(cache.get(file.sha256, proven=False) is not None for file in ref.variant.files)
 

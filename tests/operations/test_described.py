@@ -59,7 +59,8 @@ def test_free_memory_can_be_given_and_memory_is_sold_in_binary_units(spec: str) 
 @pytest.mark.parametrize(
     ("spec", "backend"),
     [
-        ("8GiB", "cuda"), ("8GiB,RTX 4060", "cuda"), ("24GiB,RX 7900 XTX", "rocm"), ("16GiB,Arc A770", "vulkan"),
+        ("8GiB", "cuda"), ("8GiB,RTX 4060", "cuda"), ("24GiB,RX 7900 XTX", "rocm"),
+        ("16GiB,Arc A770", "vulkan"),
         ("8GiB,RX 7600,vulkan", "vulkan"), ("8GiB,vulkan", "vulkan"), ("16GiB,unified", "metal"),
         ("16GiB,integrated", "vulkan"), ("64GiB,unified,rocm", "rocm"),
     ],
