@@ -8,14 +8,14 @@ from appliance.errors import UsageError
 from appliance.gguf import Header
 from appliance.planning import accounts, change, explain
 from appliance.planning.cache import known_kv_type, quantised
-from appliance.planning.candidate import Bytes
 from appliance.planning.estimate import Estimator, is_shared
 from appliance.planning.flags import Flags
-from appliance.planning.result import Beside, MemoryPlan, OverheadHow, Plan, Reason, Speed
+from appliance.planning.places import device_memory, host_memory
+from appliance.planning.result import MemoryPlan, Plan, Reason, Speed
 from appliance.planning.search import Choice, choose
 from appliance.planning.speed import how_of
 from appliance.planning.splits import counts
-from appliance.planning.values import HOST, DeviceMemory, HostMemory, Learned, PlanRequest, Projector
+from appliance.planning.values import DeviceMemory, HostMemory, Learned, PlanRequest, Projector
 
 
 def make_plan(
@@ -47,38 +47,7 @@ def make_plan(
         draft=draft,
         learned=learned or {},
     )
-    choice = choose(estimator)
-    taken = choice.candidate
-    used = estimator.used(taken)
-    shown = tuple(_device_memory(estimator, index, choice) for index in used)
-    ram = _host_memory(estimator, choice)
-    speed = _speed(estimator, choice)
-    return Plan(
-        model=model,
-        arch=estimator.shape.arch,
-        engine_build=engine_build,
-        n_layer=estimator.shape.n_layer,
-        gpu_layers=taken.gpu_layers,
-        ctx=taken.ctx,
-        parallel=taken.parallel,
-        kv_type=taken.kv_type,
-        flash_attn="on" if quantised(taken.kv_type) or request.split == "tensor" else "auto",
-        n_ubatch=taken.n_ubatch,
-        threads=host.threads,
-        devices=shown,
-        host=ram,
-        fits=choice.fits,
-        measured=False,
-        reasons=tuple(_reasons(estimator, choice, devices, shown, ram, speed)),
-        flags=_flags(estimator, choice, devices).render(),
-        shared=tuple(estimator.devices[i].name for i in used if is_shared(estimator.devices[i])),
-        cpu_moe=taken.cpu_moe if used else 0,
-        split=request.split if len(used) > 1 else "layer",
-        tensor_split=counts(estimator, taken) if len(used) > 1 else (),
-        mmproj=taken.mmproj,
-        draft=taken.draft,
-        speed=speed,
-    )
+    return _plan(estimator, choose(estimator), devices, model, engine_build)
 
 
 def usable_devices(devices: Sequence[DeviceMemory], request: PlanRequest) -> tuple[DeviceMemory, ...]:
@@ -113,6 +82,48 @@ def _check(request: PlanRequest) -> None:
         raise UsageError(f"There is no KV type {request.kv_type!r}.", hint="Use f16, q8_0 or q4_0.")
 
 
+def _plan(
+    estimator: Estimator,
+    choice: Choice,
+    listed: Sequence[DeviceMemory],
+    model: str,
+    engine_build: str | None,
+) -> Plan:
+    taken, shape = choice.candidate, estimator.shape
+    used = estimator.used(taken)
+    shown = tuple(device_memory(estimator, index, choice) for index in used)
+    ram, speed = host_memory(estimator, choice), _speed(estimator, choice)
+    flags = _flags(estimator, choice, listed)
+    return Plan(
+        model=model,
+        arch=shape.arch,
+        engine_build=engine_build,
+        n_layer=shape.n_layer,
+        gpu_layers=flags.gpu_layers,
+        ctx=taken.ctx,
+        parallel=flags.parallel,
+        kv_type=flags.kv_type,
+        flash_attn=flags.flash_attn,
+        n_ubatch=flags.n_ubatch,
+        threads=flags.threads,
+        devices=shown,
+        host=ram,
+        fits=choice.fits,
+        measured=False,
+        reasons=tuple(_reasons(estimator, choice, listed, shown, ram, speed)),
+        flags=flags.render(),
+        shared=tuple(estimator.devices[i].name for i in used if is_shared(estimator.devices[i])),
+        cpu_moe=flags.cpu_moe,
+        split=flags.split,
+        tensor_split=flags.tensor_split,
+        mmproj=taken.mmproj,
+        draft=taken.draft,
+        speed=speed,
+        reads=estimator.reads(taken, 0),
+        reads_full=estimator.reads(taken, taken.ctx),
+    )
+
+
 def _reasons(
     estimator: Estimator,
     choice: Choice,
@@ -132,47 +143,6 @@ def _reasons(
         *explain.speed_lines(speed),
         *change.verdict_lines(estimator, choice),
     ]
-
-
-def _device_memory(estimator: Estimator, index: int, choice: Choice) -> MemoryPlan:
-    device = estimator.devices[index]
-    how: OverheadHow = "typical" if estimator.learned(device.name).overhead is None else "learned"
-    taken = choice.estimate.devices[index]
-    free = _free(device.free, device.ours)
-    on_gpu, _ = estimator.beside(choice.candidate)
-    first = estimator.used(choice.candidate)[0] == index
-    return _memory(
-        device.name, device.total, free, estimator.request.reserve, taken, how, on_gpu if first else Bytes()
-    )
-
-
-def _host_memory(estimator: Estimator, choice: Choice) -> MemoryPlan:
-    host = estimator.host
-    free = _free(host.available, host.ours)
-    _, in_ram = estimator.beside(choice.candidate)
-    return _memory(HOST, host.total, free, estimator.request.reserve, choice.estimate.host, "typical", in_ram)
-
-
-def _free(free: int | None, ours: int) -> int | None:
-    """What will be free once the model that is served now has gone."""
-    return None if free is None else free + ours
-
-
-def _memory(
-    name: str,
-    total: int | None,
-    free: int | None,
-    reserve: int,
-    taken: Bytes,
-    how: OverheadHow,
-    beside: Bytes,
-) -> MemoryPlan:
-    spare = None if free is None else free - reserve - taken.total
-    return MemoryPlan(
-        name, total, free, reserve, taken.model, taken.kv, taken.compute, taken.overhead, spare,
-        overhead_how=how, beside=Beside(beside.model, beside.kv, beside.compute),
-        computed_compute=taken.formula,
-    )  # fmt: skip
 
 
 def _speed(estimator: Estimator, choice: Choice) -> Speed | None:
