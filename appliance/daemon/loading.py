@@ -96,11 +96,13 @@ class Load:
             require_fit(plan)
         else:
             now = await self._smaller(stored, crash.plan, crash.steps, crash.failure)
+        ran_out_at: str | None = None
         while True:
             now = await self._unlike_before(stored, now)
-            failure = await self._attempt(stored, now)
+            failure = await self._attempt(stored, now, ran_out_at)
             if failure is None:
                 return now.steps
+            ran_out_at = failure.out_of_memory
             now = await self._smaller(stored, now.plan, now.steps, failure)
 
     async def _plan(self, stored: Stored, limits: Mapping[str, int]) -> tuple[Survey, Plan]:
@@ -120,8 +122,12 @@ class Load:
         )
         return looked, plan
 
-    async def _attempt(self, stored: Stored, now: Next) -> EngineFailed | None:
-        """Start it. The failure, when that was for lack of memory; every other one is raised."""
+    async def _attempt(self, stored: Stored, now: Next, ran_out_at: str | None) -> EngineFailed | None:
+        """Start it. The failure, when that was for lack of memory; every other one is raised.
+
+        `ran_out_at`: the plan before ran out there. A crash right after that is most likely the same: drivers
+        and libraries near the end of memory often die without a word.
+        """
         self._show(now.looked, now.plan)
         build = now.looked.build()
         mmproj, draft = (
@@ -132,6 +138,7 @@ class Load:
         try:
             await self._start(build, launch)
         except EngineFailed as failure:
+            failure.out_of_memory = failure.out_of_memory or ran_out_at
             if failure.out_of_memory is None:
                 raise
             where = failure.out_of_memory

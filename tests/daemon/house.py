@@ -117,10 +117,13 @@ def _list(paths: Paths, model: Path) -> None:
 
 
 @asynccontextmanager
-async def house(paths: Paths, model: Path, **engine: object) -> AsyncIterator[House]:
+async def house(
+    paths: Paths, model: Path, *, reserve: str = "512MiB", **engine: object
+) -> AsyncIterator[House]:
     """Serving, started and stopped. `engine` are settings of the section."""
     await asyncio.to_thread(_list, paths, model)
-    library = Library.open(paths, settings.Settings(engine=settings.Engine.model_validate(engine)))
+    document = {"engine": engine, "planning": {"reserve": reserve}}
+    library = Library.open(paths, settings.Settings.model_validate(document))
     ref = library.resolve("smol")
     await library.store.pull(ref)
     told: list[ServingSnapshot] = []
