@@ -6,18 +6,16 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from appliance.engines import Build
-from appliance.errors import DoesNotFit, UsageError
+from appliance.errors import DoesNotFit
 from appliance.operations import asking
-from appliance.operations.headers import NoHeader, Subject, of_file, subject_of
+from appliance.operations.engine_limits import within
+from appliance.operations.headers import Subject, of_file
 from appliance.operations.learning import Lessons
-from appliance.operations.models import Library
-from appliance.operations.survey import Survey, survey
+from appliance.operations.survey import Survey
 from appliance.paths import Paths
-from appliance.planning import Learned, Plan, PlanRequest, Reason, make_plan, rough_fit
-from appliance.planning.extras import draft_mismatch
+from appliance.planning import Learned, Plan, PlanRequest, Reason, make_plan
 from appliance.planning.values import Profile, Split
 from appliance.settings import Settings
 
@@ -79,8 +77,8 @@ async def plan_subject(
     without a model, UsageError for wishes that make no sense, EngineError when no engine can be used.
     """
     build = looked.build()
-    wanted, notes = _for_build(build, request)
     devices, host = looked.devices(), looked.host()
+    subject, wanted, notes = within(build, devices, subject, request)
 
     def make(wish: PlanRequest, learned: Mapping[str, Learned]) -> Plan:
         return make_plan(
@@ -127,69 +125,5 @@ def require_fit(plan: Plan) -> Plan:
     )
 
 
-def _for_build(build: Build, request: PlanRequest) -> tuple[PlanRequest, tuple[Reason, ...]]:
-    """llama-cpp-python's server answers one request at a time: more slots would only divide the context."""
-    if build.kind != "llama-cpp-python" or request.parallel == 1:
-        return request, ()
-    text = "1 slot: llama-cpp-python's server answers one request at a time"
-    return replace(request, parallel=1), (Reason("slots_engine", text, None),)
-
-
 def _lessons_of(lessons: Lessons | None, subject: Subject, build: Build) -> Mapping[str, Learned]:
     return {} if lessons is None else lessons.of(subject.sha256, build.build)
-
-
-async def plan_by_name(library: Library, body: Mapping[str, Any], ask_engine: bool = True) -> Plan:
-    """Plan anything by its name, here or not: the work of the `plan` command and of `/api/plan`.
-
-    `body` holds `model` and the wishes by their names in `Wishes` (None: the planner's choice). Raises what
-    `subject_of` and `plan_subject` raise.
-    """
-    wishes = Wishes(**{name: body.get(name) for name in _WISHES})
-    looking = asyncio.ensure_future(survey(library.settings, wishes.engine))
-    try:
-        subject = await _wanted(library, str(body.get("model") or ""), wishes.draft)
-    except NoHeader as error:
-        raise _roughly(error, await looking, library.settings) from None
-    except BaseException:
-        looking.cancel()
-        await asyncio.gather(looking, return_exceptions=True)
-        raise
-    return await plan_subject(
-        subject,
-        looked=await looking,
-        request=request_for(library.settings, wishes, embedding=subject.embedding),
-        paths=library.paths,
-        lessons=Lessons(library.paths.learned),
-        ask_engine=ask_engine,
-    )
-
-
-async def _wanted(library: Library, name: str, draft: str | None) -> Subject:
-    """The model, with the draft model that was asked for in place of its own."""
-    subject = await subject_of(library, name)
-    if draft is None:
-        return subject
-    helper = await subject_of(library, draft)
-    why = draft_mismatch(subject.header, helper.header)
-    if why is not None:
-        raise UsageError(
-            f"{helper.label} can't run ahead of {subject.label}.",
-            cause=f"{why[:1].upper()}{why[1:]}.",
-            hint="A draft model has to be a small one of the same family.",
-        )
-    return replace(subject, draft=helper.header, draft_parts=helper.parts)
-
-
-def _roughly(error: NoHeader, looked: Survey, settings: Settings) -> NoHeader:
-    """The same error with what can be said without a header."""
-    if looked.error is not None:
-        return error
-    ref, request = error.ref, request_for(settings, Wishes())
-    fit = rough_fit(ref.variant.size, ref.model.context, looked.devices(), looked.host(), request)
-    words = {"gpu": "on the GPU", "partly": "partly on the GPU", "cpu": "in RAM", "no": "not at all"}
-    where = f"It would fit {words[fit.where]}" if fit.where else "Whether it fits is not known"
-    return NoHeader(ref, f"By its size: {where[:1].lower()}{where[1:]} ({fit.text}).")
-
-
-_WISHES = tuple(Wishes.__dataclass_fields__)
