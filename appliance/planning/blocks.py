@@ -77,10 +77,6 @@ class Builder:
                 out = self._post_norm(block, out, role)
         return g.op(floats(e), out, middle, in_place=True)
 
-    def last(self, state: Tensor) -> Tensor:
-        """The normalised result of all blocks."""
-        return self.graph.op(floats(self.shape.n_embd), state, in_place=True)
-
     def _attention(self, block: Block, residual: Tensor) -> Tensor:
         g, shape, layer = self.graph, self.shape, block.layer
         swa, e = shape.swa_layers[layer], shape.n_embd

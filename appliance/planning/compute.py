@@ -18,6 +18,7 @@ from appliance.planning.forms import (
     cpu_compute,
     gpu_compute,
     host_compute,
+    logits_bytes,
     mask_bytes,
     mask_cells,
     output_bytes,
@@ -129,8 +130,9 @@ class ComputeModel:
                 mask,
                 f16_copies=copying,
                 reordered=backend in _REORDERING,
-                logits=output and load.n_outputs >= load.n_ubatch,
             )
+        if output and load.n_outputs >= load.n_ubatch:
+            recorded = max(recorded, logits_bytes(self.shape, load))
         if sure:
             return recorded
         full = kept + gpu_compute(

@@ -84,7 +84,7 @@ def gpu_compute(
     if not load.flash_attn:
         return _without_flash_attention(shape, load, mask_copies)
     cells = load.n_ubatch * mask_cells(shape, load)
-    logits = _logits(shape, load)
+    logits = logits_bytes(shape, load)
     masks = mask_copies * mask_bytes(shape, era) * cells
     if era == "new":
         stages = [load.unit * live_floats(shape) + score_bytes(shape, load)]
@@ -126,9 +126,9 @@ def _without_flash_attention(shape: ModelShape, load: Load, mask_copies: int) ->
     scores = 4 * load.ctx * load.n_ubatch * max(shape.n_head)
     mask = mask_copies * 4 * load.n_ubatch * mask_cells(shape, load)
     attention = scores + mask + load.unit * 4 * shape.n_embd
-    return max(attention, _logits(shape, load))
+    return max(attention, logits_bytes(shape, load))
 
 
-def _logits(shape: ModelShape, load: Load) -> int:
+def logits_bytes(shape: ModelShape, load: Load) -> int:
     """Bytes of the logits of a whole batch; an encoder has none."""
     return 0 if shape.encoder else load.unit * (shape.n_vocab + shape.n_embd)

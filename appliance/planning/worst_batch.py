@@ -11,7 +11,7 @@ from appliance.planning.allocator import Step, aligned, peak
 from appliance.planning.blocks import Block, Builder, Where
 from appliance.planning.cache import Load, f16_copy_bytes, row_bytes, window_cells
 from appliance.planning.forms import live_floats, rotation, score_bytes
-from appliance.planning.graph import Graph, Size, floats
+from appliance.planning.graph import Graph, Size
 from appliance.planning.placement import Placement
 from appliance.planning.weights import Weights
 
@@ -28,7 +28,6 @@ class _Kind(NamedTuple):
     blocks: tuple[Block, ...]
     rotated: tuple[bool, bool]
     reordered: bool
-    logits: bool
     cpu: bool
 
 
@@ -66,16 +65,15 @@ class WorstBatch:
         *,
         f16_copies: bool = False,
         reordered: bool = False,
-        logits: bool = False,
         cpu: bool = False,
     ) -> int:
         """Bytes of the buffer.
 
         `mask`: bytes of one of its cells for one token. `f16_copies`: attention copies its cache.
-        `reordered`: see `Builder`. `logits`: of every token. `cpu`: the inputs are there, too.
+        `reordered`: see `Builder`. `cpu`: the inputs are there, too.
         """
         rotated = bool(rotation(self.shape, load, 0)), bool(rotation(self.shape, load, 1))
-        key = _Kind(blocks, rotated, reordered, logits, cpu)
+        key = _Kind(blocks, rotated, reordered, cpu)
         if key not in self._recorded:
             self._recorded[key] = self._record(key)
         sizes, steps = self._recorded[key]
@@ -113,8 +111,6 @@ class WorstBatch:
         state = builder.looked_up(swa[b.layer] for b in kind.blocks) if kind.cpu else builder.copied()
         for block in kind.blocks:
             state = builder.block(block, state)
-        if kind.logits and not self.shape.encoder:
-            graph.op(floats(self.shape.n_vocab), builder.last(state))
         return tuple(graph.sizes), graph.steps()
 
     def _bytes(self, size: Size, load: Load, mask: int, f16_copies: bool) -> int:

@@ -10,7 +10,7 @@ import pytest
 
 from appliance.gguf import Header, read_header, shape_of
 from appliance.planning import DeviceMemory, HostMemory, Load, Plan, PlanRequest, kv_bytes, make_plan
-from appliance.planning.compute import cpu_compute
+from appliance.planning.compute import cpu_compute, output_bytes
 from appliance.units import GIB, MIB
 from tests.planning import truth
 
@@ -58,9 +58,7 @@ def test_smollm2_model_kv_and_compute_on_the_device(smollm2: Header, row: dict[s
     assert said["context"] <= device.kv / MIB < said["context"] + 1.2
     assert host_said["model"] <= plan.host.model / MIB < host_said["model"] + 1.2
     assert host_said["context"] <= plan.host.kv / MIB < host_said["context"] + 1.2
-    assert said["compute"] * 0.88 <= device.compute / MIB <= (said["compute"] + 1) * 1.25
-    if row["gpu_layers"] >= 31:
-        assert device.compute / MIB == pytest.approx(said["compute"], abs=1.2)
+    assert said["compute"] <= device.compute / MIB < said["compute"] + 1.2
 
 
 def test_gemma3_keeps_the_output_matrix_that_the_device_refuses_in_ram(gemma3: Header) -> None:
@@ -115,8 +113,9 @@ def test_plans_for_ram_against_xllamacpp(
     model: str, ctx_total: int, slots: int, said: tuple[int, float, float], request: pytest.FixtureRequest
 ) -> None:
     """What xllamacpp 2026.10.11549 logged on a CPU: weights in whole MiB, cache and compute buffers."""
+    header = request.getfixturevalue(model)
     found = make_plan(
-        request.getfixturevalue(model),
+        header,
         [],
         _HOST,
         PlanRequest(ctx=ctx_total // slots, parallel=slots),
@@ -126,4 +125,6 @@ def test_plans_for_ram_against_xllamacpp(
 
     assert found.host.model / MIB == pytest.approx(said[0] + 0.5, abs=1.1)
     assert found.host.kv / MIB == pytest.approx(said[1])
-    assert found.host.compute / MIB == pytest.approx(said[2], rel=0.11)
+    logits = output_bytes(shape_of(header), slots)  # the engine logs them apart
+    # this build keeps one hidden state more than the recorded graph has
+    assert (found.host.compute - logits) / MIB == pytest.approx(said[2], rel=0.08)
