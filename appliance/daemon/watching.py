@@ -23,8 +23,11 @@ from appliance.units import size
 log = logging.getLogger("appliance.serving")
 
 LOOK_EVERY_S = 2.0
-DRIVER_TELLS_S = 20.0
-"""The driver's figure for the engine's process is waited for this long; the processes are read every 10 s."""
+SETTLED_S = 16.0
+"""The sensors read the processes every 10 s, and samples come every 5 s: after this a figure is of a time when
+the engine was loaded."""
+DRIVER_TELLS_S = 40.0
+"""The driver's figure is waited for no longer than this."""
 
 
 class PlanWatch:
@@ -101,8 +104,10 @@ class PlanWatch:
             return
         used = {name: view.used_by_engine for name, view in views.items()}
         told = {name: n_bytes for name, n_bytes in used.items() if n_bytes is not None}
-        awaited = any(device.name not in told for device in plan.devices) and self._tells(current)
-        if awaited and self._clock() - self._since < DRIVER_TELLS_S:
+        age = self._clock() - self._since
+        asked = bool(plan.devices) and self._tells(current)
+        missing = any(device.name not in told for device in plan.devices)
+        if asked and (age < SETTLED_S or (missing and age < DRIVER_TELLS_S)):
             return
         self._noted = True
         sha256, build, buffers = current.ref.variant.main.sha256, current.engine.build, current.engine.buffers

@@ -172,7 +172,7 @@ class Lessons:
                 lesson.overhead = general.overhead = general.bandwidth = None
             general.total, general.at = one.total, now
             if one.overhead is not None:
-                overhead = min(max(one.overhead, 0), _OVERHEAD)
+                overhead = min(one.overhead, _OVERHEAD)
                 lesson.overhead = int(_careful(lesson.overhead, overhead))
                 general.overhead = int(_careful(general.overhead, overhead))
             if one.ratio is not None:

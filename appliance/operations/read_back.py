@@ -45,7 +45,8 @@ def seen_of(
     found: dict[str, Seen] = {}
     for device in plan.devices:
         mine, used = real[device.name], driver_used.get(device.name)
-        overhead = None if used is None or not mine else used - int(sum(mine.values()) * MIB)
+        beside = None if used is None or not mine else used - int(sum(mine.values()) * MIB)
+        overhead = beside if beside is None or beside >= 0 else None  # it can't hold less than its buffers
         found[device.name] = Seen(device.total, full, _ratio(device, mine) if as_planned else None, overhead)
     ram = _ratio(plan.host, _purposes(buffers, HOST)) if as_planned else None
     found[HOST] = Seen(plan.host.total, not plan.devices, ram, None)
