@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +30,10 @@ def family(home: Indoors, folder: Path, *entries: Any) -> None:
     home.catalog("schema = 1\n" + "".join(entry.write(folder) for entry in entries))
 
 
-def place(**figures: Any) -> Mapping[str, Any]:
-    """One row of the memory table, in MiB."""
+def place(
+    name: str = "CUDA0", how: str = "measured", overhead_how: str = "learned", **mib: Any
+) -> dict[str, Any]:
+    """One row of the memory table, figures in MiB."""
     sizes = {
         "model": 0,
         "kv": 0,
@@ -41,10 +42,10 @@ def place(**figures: Any) -> Mapping[str, Any]:
         "reserve": 512,
         "free": 8_000,
         "spare": 10,
-        **figures,
+        **mib,
     }
-    words = {name: sizes.pop(name) for name in ("name", "how", "overhead_how") if name in sizes}
-    return {"name": "CUDA0", **{k: None if v is None else v << 20 for k, v in sizes.items()}, **words}
+    figures = {key: None if value is None else value << 20 for key, value in sizes.items()}
+    return {"name": name, "how": how, "overhead_how": overhead_how, **figures}
 
 
 def document(**further: Any) -> dict[str, Any]:
@@ -129,7 +130,7 @@ def test_a_card_without_a_name_is_told_how_to_get_a_speed(home: Indoors, model: 
 
 
 def test_measured_figures_have_no_tilde_and_computed_ones_have(capsys: pytest.CaptureFixture[str]) -> None:
-    measured = place(model=4_000, kv=700, compute=300, overhead=350, how="measured", overhead_how="learned")
+    measured = place(model=4_000, kv=700, compute=300, overhead=350)
     computed = place(name="Host", model=300, compute=20, overhead=128, how="computed", overhead_how="typical")
     plan_text.memory(document(devices=[measured], host=computed))
     gpu, ram = capsys.readouterr().out.splitlines()[1:3]
