@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from appliance.hardware import Gpu
+from appliance.engines.environment import child_environment
 from appliance.monitor import GpuView
+from appliance.operations.cards import matched
 from appliance.operations.survey import Survey
-from appliance.planning import DeviceMemory
 
 
 def views_by_device(looked: Survey, views: Sequence[GpuView]) -> Mapping[str, GpuView]:
-    """The view of each device whose GPU is known beyond doubt: by PCI address, else by a name of its own."""
+    """The view of each device whose GPU is known beyond doubt.
+
+    Among several cards of one name only the PCI address tells; without it they stay unknown here: a lesson
+    about the wrong card, or a reload for its sake, costs more than none.
+    """
+    if looked.choice is None:
+        return {}
+    devices, gpus = looked.choice.build.devices, looked.machine.gpus
+    names = [gpu.name for gpu in gpus]
     by_id = {view.id: view for view in views}
     found = {}
-    for device in looked.devices() if looked.choice is not None else ():
-        gpu = _gpu_of(device, looked.machine.gpus)
-        view = by_id.get(gpu.id) if gpu is not None else None
-        if view is not None and not device.software:
-            found[device.name] = view
-    names = [view.id for view in found.values()]
-    return {name: view for name, view in found.items() if names.count(view.id) == 1}
-
-
-def _gpu_of(device: DeviceMemory, gpus: Sequence[Gpu]) -> Gpu | None:
-    if device.pci is not None:
-        return next((gpu for gpu in gpus if gpu.pci == device.pci), None)
-    same = [gpu for gpu in gpus if gpu.name and gpu.name in device.description]
-    return same[0] if len(same) == 1 else None
+    for device, gpu in zip(devices, matched(devices, gpus, child_environment()), strict=True):
+        if gpu is None or gpu.id not in by_id:
+            continue
+        if names.count(gpu.name) == 1 or (device.pci is not None and device.pci == gpu.pci):
+            found[device.name] = by_id[gpu.id]
+    return found

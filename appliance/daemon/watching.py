@@ -24,8 +24,7 @@ log = logging.getLogger("appliance.serving")
 
 LOOK_EVERY_S = 2.0
 SETTLED_S = 16.0
-"""The sensors read the processes every 10 s, and samples come every 5 s: after this a figure is of a time when
-the engine was loaded."""
+"""The sensors read the processes every 10 s and send every 5 s: then a figure is of the loaded engine."""
 DRIVER_TELLS_S = 40.0
 """The driver's figure is waited for no longer than this."""
 

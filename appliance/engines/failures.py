@@ -53,7 +53,7 @@ _TEXTS: tuple[tuple[re.Pattern[str], Explained], ...] = tuple(
         (
             r"unable to allocate \S+ buffer|cudaMalloc failed: out of memory|CUDA error: out of memory"
             r"|ErrorOutOfDeviceMemory|Device memory allocation of size \d+ failed"
-            r"|failed to allocate [A-Z]\w*\d\w* buffer of size"
+            r"|failed to allocate [A-Z]\w* buffer of size"
             r"|kIOGPUCommandBufferCallbackErrorOutOfMemory|Insufficient Memory",
             Explained("The GPU ran out of memory.", _LESS_MEMORY, 5, UNKNOWN_PLACE),
         ),

@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from appliance.daemon.served import ServingSnapshot
 from appliance.daemon.status import notes
 from appliance.engines import Build
 from appliance.errors import EngineFailed
 from appliance.monitor import MonitorSnapshot
 from appliance.operations.plan import Wishes
 from appliance.paths import Paths
+from appliance.planning import Plan
 from appliance.planning.stepdown import MAX_STEPS
 from tests.daemon.house import SERVED, House, house, looks
 from tests.engines.fake_engine import Script, install, starts
@@ -178,11 +180,15 @@ async def test_an_engine_that_never_has_room_to_serve_is_given_up(
         assert alive(folder) == []
 
 
+def _ready_with_another(plan: Plan | None) -> Callable[[ServingSnapshot], bool]:
+    return lambda now: now.state == "ready" and now.plan is not plan
+
+
 async def _until_it_answers(home: House) -> int:
     """How many chats it took; each that broke was followed by another plan."""
     for count in range(1, MAX_STEPS + 3):
         before = home.serving.snapshot.plan
         if await home.chat() == 200:
             return count
-        await home.until(lambda now, old=before: now.state == "ready" and now.plan is not old)
+        await home.until(_ready_with_another(before))
     raise AssertionError("it never answered")

@@ -56,8 +56,8 @@ def lessons(tmp_path: Path, clock: Clock) -> Lessons:
 def test_a_load_teaches_the_ratio_of_compute_and_what_the_driver_takes(lessons: Lessons) -> None:
     lessons.note_load(SHA, BUILD, PLAN, LOG, {"CUDA0": 1510 * MIB})
     found = lessons.of(SHA, BUILD)
-    assert found["CUDA0"] == Learned(full=pytest.approx(1.1), partial=None, overhead=300 * MIB)
-    assert found["Host"] == Learned(full=None, partial=pytest.approx(1.25), overhead=None)
+    assert found["CUDA0"] == Learned(full=1.1, partial=None, overhead=300 * MIB)
+    assert found["Host"] == Learned(full=None, partial=1.25, overhead=None)
 
 
 def test_full_and_partial_offload_are_kept_apart(lessons: Lessons) -> None:
@@ -65,7 +65,7 @@ def test_full_and_partial_offload_are_kept_apart(lessons: Lessons) -> None:
     lessons.note_load(
         SHA, BUILD, replace(PLAN, gpu_layers=20), LOG | {"CUDA0": {"model": 900.0, "compute": 150.0}}
     )
-    assert lessons.of(SHA, BUILD)["CUDA0"] == Learned(pytest.approx(1.1), pytest.approx(1.5), None)
+    assert lessons.of(SHA, BUILD)["CUDA0"] == Learned(1.1, 1.5, None)
 
 
 def test_the_ratio_refers_to_the_formula_also_when_the_plan_was_measured(lessons: Lessons) -> None:
@@ -121,7 +121,7 @@ def test_another_card_under_the_same_name_starts_anew(lessons: Lessons) -> None:
 def test_a_run_without_devices_teaches_about_ram(lessons: Lessons) -> None:
     in_ram = replace(PLAN, gpu_layers=0, devices=())
     lessons.note_load(SHA, BUILD, in_ram, {"CPU": {"compute": 30.0}, "CPU_REPACK": {"model": 80.0}})
-    assert lessons.of(SHA, BUILD) == {"Host": Learned(full=pytest.approx(1.5))}
+    assert lessons.of(SHA, BUILD) == {"Host": Learned(full=1.5)}
 
 
 def test_projectors_and_draft_models_hide_what_the_model_takes(lessons: Lessons) -> None:
@@ -222,12 +222,12 @@ def _write(file: Path, worker: int) -> None:
 def test_two_processes_lose_nothing_of_each_other(tmp_path: Path) -> None:
     file = tmp_path / "learned.json"
     context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_write, args=(file, worker)) for worker in (1, 2)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(60)
-    assert [worker.exitcode for worker in workers] == [0, 0]
+    processes = [context.Process(target=_write, args=(file, worker)) for worker in (1, 2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0, 0]
     lessons = Lessons(file)
     for worker in (1, 2):
         for number in range(20):
