@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from appliance.engines import Build, Engine, EngineKind, measure
+from appliance.engines import Build, EngineKind, measure
 from appliance.engines.logparse import on_host
 from appliance.engines.stubs import scratch
 from appliance.gguf import StubPart, read_header, read_slim, write_stubs
@@ -23,6 +23,7 @@ from appliance.paths import Paths
 from appliance.planning import Plan
 from appliance.units import MIB
 from tests.engines.launches import build, launch, plan, without_devices
+from tests.engines.loads import buffers_of
 from tests.gguf.splitting import split_header
 from tests.gguf.stubs import stub_parts
 
@@ -44,19 +45,9 @@ def slim(path: Path) -> tuple[StubPart, ...]:
     return (read_slim(path).part(path.name),)
 
 
-async def loaded(here: Build, model: Path, wanted: Plan, paths: Paths) -> Mapping[str, float]:
-    """MiB in RAM by purpose, as a real load logs them."""
-    engine = Engine(here, launch(model, wanted=wanted), paths=paths)
-    await engine.start()
-    await engine.wait_ready()
-    buffers = engine.snapshot.buffers
-    await engine.stop()
-    found: dict[str, float] = {}
-    for name, sizes in buffers.items():
-        assert on_host(name)
-        for purpose, size in sizes.items():
-            found[purpose] = found.get(purpose, 0.0) + size
-    return found
+def in_ram(buffers: Mapping[str, Mapping[str, float]], purpose: str) -> float:
+    assert all(on_host(name) for name in buffers)
+    return sum(sizes.get(purpose, 0.0) for sizes in buffers.values())
 
 
 @pytest.mark.parametrize(
@@ -70,10 +61,10 @@ async def test_the_engine_measures_what_it_will_load(
     wanted = plan(ctx=ctx, parallel=parallel)
     rows = await measure(here, slim(path), wanted, paths=paths)
     assert rows is not None
-    real = await loaded(here, path, wanted, paths)
+    real = await buffers_of(here, launch(path, wanted=wanted), paths)
     host = rows["Host"]
-    assert host.context / MIB == pytest.approx(real["kv"], abs=1.0)
-    assert host.compute / MIB == pytest.approx(real["compute"], abs=1.0)
+    assert host.context / MIB == pytest.approx(in_ram(real, "kv"), abs=1.0)
+    assert host.compute / MIB == pytest.approx(in_ram(real, "compute"), abs=1.0)
     weights = sum(tensor.n_bytes for tensor in read_header(path).tensors)  # the log says file spans
     assert host.model / MIB == pytest.approx(weights / MIB, abs=2.0)  # two rows, each cut off
 
