@@ -35,17 +35,17 @@ def seen_of(
 ) -> Mapping[str, Seen]:
     """By place of the plan. `buffers` in MiB by buffer and purpose, `driver_used` in bytes by device.
 
-    With a projector or a draft model the log has their buffers under the same names: nothing is compared.
+    `buffers` are those of the model alone. The driver tells no projector or draft model apart, so that with one
+    of them nothing is learned about its own part.
     """
-    if plan.mmproj is not None or plan.draft is not None:
-        return {}
+    alone = plan.mmproj is None and plan.draft is None
     full = plan.cpu_moe == 0 and plan.gpu_layers > plan.n_layer
     real = {device.name: _purposes(buffers, device.name) for device in plan.devices}
     as_planned = all(_same_weights(device, real[device.name]) for device in plan.devices)
     found: dict[str, Seen] = {}
     for device in plan.devices:
         mine, used = real[device.name], driver_used.get(device.name)
-        beside = None if used is None or not mine else used - int(sum(mine.values()) * MIB)
+        beside = None if used is None or not mine or not alone else used - int(sum(mine.values()) * MIB)
         overhead = beside if beside is None or beside >= 0 else None  # it can't hold less than its buffers
         found[device.name] = Seen(device.total, full, _ratio(device, mine) if as_planned else None, overhead)
     ram = _ratio(plan.host, _purposes(buffers, HOST)) if as_planned else None
@@ -70,8 +70,8 @@ def _purposes(buffers: Mapping[str, Mapping[str, float]], place: str) -> Mapping
 
 def _same_weights(planned: MemoryPlan, real: Mapping[str, float]) -> bool:
     """The device holds what the plan put there. In RAM that can't be told: mapped files count as a whole."""
-    differs = abs(real.get("model", 0.0) * MIB - planned.model)
-    return differs <= max(planned.model * _SAME_WEIGHTS, 4 * MIB)
+    weights = planned.model - planned.beside.model
+    return abs(real.get("model", 0.0) * MIB - weights) <= max(weights * _SAME_WEIGHTS, 4 * MIB)
 
 
 def _ratio(planned: MemoryPlan, real: Mapping[str, float]) -> float | None:

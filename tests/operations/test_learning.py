@@ -14,6 +14,7 @@ import pytest
 from appliance.operations import learned_file
 from appliance.operations.learning import FORGOTTEN_AFTER_S, MEASURED_FOR_S, Lessons
 from appliance.planning import Learned, MeasuredRow, MemoryPlan, Plan
+from appliance.planning.result import Beside
 from appliance.units import GIB, MIB
 
 SHA, BUILD = "ab" * 32, "llama-server 10434"
@@ -124,9 +125,10 @@ def test_a_run_without_devices_teaches_about_ram(lessons: Lessons) -> None:
     assert lessons.of(SHA, BUILD) == {"Host": Learned(full=1.5)}
 
 
-def test_projectors_and_draft_models_hide_what_the_model_takes(lessons: Lessons) -> None:
-    lessons.note_load(SHA, BUILD, replace(PLAN, mmproj="gpu"), LOG, {"CUDA0": 1510 * MIB})
-    assert lessons.of(SHA, BUILD) == {}
+def test_beside_a_projector_the_model_alone_is_compared_and_the_driver_is_not(lessons: Lessons) -> None:
+    card = replace(CUDA, model=1700 * MIB, beside=Beside(model=800 * MIB))
+    lessons.note_load(SHA, BUILD, replace(PLAN, devices=(card,), mmproj="gpu"), LOG, {"CUDA0": 2500 * MIB})
+    assert lessons.of(SHA, BUILD)["CUDA0"] == Learned(full=1.1, overhead=None)
 
 
 def test_measurements_are_found_again_for_the_same_flags_and_age(lessons: Lessons, clock: Clock) -> None:
