@@ -153,6 +153,16 @@ class TestNames:
         doubtful = [m.id for m in catalog.load().models.values() if m.restricted]
         assert doubtful == ["qwen2.5-coder-3b-instruct", "qwen2.5-vl-3b-instruct"]
 
+    def test_a_family_has_every_variant_of_every_member_and_no_other_name_is_one(self) -> None:
+        three = made(
+            entry("one"), entry("two", extra='license_note = "Non-commercial: no"'), entry("x", family="y")
+        )
+        assert [ref.ref for ref in three.family("FAM")] == ["one:Q4_K_M", "two:Q4_K_M"]
+        for name in ("one", "fam:Q4_K_M", "nonsuch", ""):
+            assert three.family(name) == ()
+        assert three.family("fam", {"fam": "one"}) == ()
+        assert three.family("short", {"short": "y"})[0].id == "x"
+
     def test_a_family_prefers_chat_models(self) -> None:
         both = made(entry("talk"), entry("vector", size=200, use='["embedding"]'))
         assert both.resolve("fam").id == "talk"
