@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from appliance.gguf import Header, ModelShape, shape_of
 from appliance.planning.cache import Load, kv_layer_bytes, state_layer_bytes
@@ -58,6 +59,8 @@ class Estimator:
         self.request = request
         self.mmproj = mmproj
         self.era = era_of(engine_build or "")
+        self.described = engine_build is None
+        """The machine is a described one: no engine was asked."""
         self.draft = None if draft is None else DraftModel(draft, self.era)
         self.in_process_server = (engine_build or "").startswith("llama-cpp-python")
         """It keeps the logits of whole batches and full-size windows, and serves one request at a time."""
@@ -66,6 +69,7 @@ class Estimator:
         self._learned = learned
         self._caches: dict[Load, tuple[int, ...]] = {}
         self._on: dict[tuple[int | None, bool], tuple[int, ...]] = {}
+        self._sums: dict[object, tuple[int, ...]] = {}
 
     @property
     def all_layers(self) -> int:
@@ -127,6 +131,15 @@ class Estimator:
             if is_shared(device)
         )
         return Estimate(tuple(devices), host + Bytes(overhead=ENGINE_PROCESS + shared))
+
+    def at_least(self, candidate: Candidate) -> int:
+        """Bytes that the devices together hold in any split: weights and caches, without buffers."""
+        first = self.all_layers - candidate.gpu_layers
+        blocks = range(first, self.shape.n_layer)
+        limits = {device.max_tensor for device in self.devices}
+        model = min(self._weights_of(limit, blocks, candidate.cpu_moe) for limit in limits)
+        head = min(self.weights.output_on(limit) for limit in limits) if candidate.gpu_layers else 0
+        return model + head + self._caches_of(self.load(candidate), blocks)
 
     def reads(self, candidate: Candidate, filled: int) -> tuple[Read, ...]:
         """What one token of one request reads, with so many tokens in its context."""
@@ -191,13 +204,11 @@ class Estimator:
         compute: int,
     ) -> Bytes:
         device, learned = self.devices[index], self.learned(self.devices[index].name)
-        mine, caches = placement.of(place_), self.caches(load)
-        limit = device.max_tensor
-        every, without = self.blocks_on(limit), self.blocks_on(limit, experts=False)
-        model = sum((without if il < placement.cpu_moe else every)[il] for il in mine)
+        mine, limit = placement.of(place_), device.max_tensor
+        model = self._weights_of(limit, mine, placement.cpu_moe)
         model += self.weights.everywhere if mine else 0
         model += self.weights.output_on(limit) if placement.output == place_ else 0
-        kv = sum(caches[il] for il in mine)
+        kv = self._caches_of(load, mine)
         if placement.split != "layer" and len(shares) > 1:
             model, kv = self._divided(placement, shares, place_, kv, load)
         whole = not placement.on_host and not placement.cpu_moe
@@ -224,17 +235,36 @@ class Estimator:
 
     def _host(self, placement: Placement, working: Sequence[DeviceMemory], load: Load, compute: int) -> Bytes:
         weights, on_host = self.weights, placement.on_host
-        every, caches = self.blocks_on(None), self.caches(load)
-        model = weights.input + sum(every[il] for il in on_host)
+        model = weights.input + self._weights_of(None, range(self.shape.n_layer), 0)
         model += weights.everywhere if on_host else 0
-        for il, place_ in enumerate(placement.blocks):
-            if place_ is not None:
-                there = self.blocks_on(working[place_].max_tensor, experts=il >= placement.cpu_moe)
-                model += every[il] - there[il]
+        for place_, device in enumerate(working):
+            model -= self._weights_of(device.max_tensor, placement.of(place_), placement.cpu_moe)
         if placement.output is None:
             model += sum(weights.output)
         else:
             model += weights.output_off(working[placement.output].max_tensor)
         factor = self.learned(HOST).partial if working else self.learned(HOST).full
         corrected = compute if factor is None else round(compute * factor)
-        return Bytes(model, sum(caches[il] for il in on_host), corrected, formula=compute)
+        return Bytes(model, self._caches_of(load, on_host), corrected, formula=compute)
+
+    def _weights_of(self, limit: int | None, blocks: Sequence[int], cpu_moe: int) -> int:
+        """Bytes of adjacent blocks on a device with that largest tensor."""
+        if not blocks:
+            return 0
+        low, high = blocks[0], blocks[-1] + 1
+        border = min(max(cpu_moe, low), high)
+        without, every = self._added_up((limit, False)), self._added_up((limit, True))
+        return without[border] - without[low] + every[high] - every[border]
+
+    def _caches_of(self, load: Load, blocks: Sequence[int]) -> int:
+        if not blocks:
+            return 0
+        sums = self._added_up(load)
+        return sums[blocks[-1] + 1] - sums[blocks[0]]
+
+    def _added_up(self, what: Load | tuple[int | None, bool]) -> tuple[int, ...]:
+        """Running sums over the blocks: of caches, or of weights by (largest tensor, with experts)."""
+        if what not in self._sums:
+            sizes = self.caches(what) if isinstance(what, Load) else self.blocks_on(*what)
+            self._sums[what] = tuple(accumulate(sizes, initial=0))
+        return self._sums[what]

@@ -44,7 +44,8 @@ def device_lines(estimator: Estimator, listed: Sequence[DeviceMemory], taken: Ca
     candidates = {device.name for device in estimator.devices}
     lines: list[Reason] = []
     if not listed:
-        lines.append(Reason("no_gpu", "the engine sees no GPU: everything runs on the CPU"))
+        who = "there is no GPU" if estimator.described else "the engine sees no GPU"
+        lines.append(Reason("no_gpu", f"{who}: everything runs on the CPU"))
     for device in listed:
         if device.name in used or (device.name in candidates and not taken.gpu_layers):
             lines.extend(_used_lines(device))
@@ -148,8 +149,10 @@ def _extras(estimator: Estimator, taken: Candidate) -> list[Reason]:
 def _given_up(estimator: Estimator, choice: Choice) -> list[Reason]:
     """In order of sacrifice, each only when it differs from what was wanted."""
     wanted, taken = choice.wanted, choice.candidate
+    if not choice.fits:
+        return []  # the verdict says what is missing
     lines: list[Reason] = []
-    if _differs(wanted, taken) and choice.fits:
+    if _differs(wanted, taken):
         if fits(estimator, estimator.estimate(wanted)):
             goal = (
                 f"one request would get less than {estimator.request.decode_goal:g} tokens/s when it is full"
@@ -168,6 +171,11 @@ def _given_up(estimator: Estimator, choice: Choice) -> list[Reason]:
     own = min(CHAT_CTX, wanted.ctx)
     if taken.ctx < own:
         lines.append(Reason("context_cut", f"so a request has {taken.ctx} tokens instead of {own}"))
+    elif (taken.parallel, taken.ctx) != (wanted.parallel, wanted.ctx):
+        text = (
+            f"so there are {taken.parallel} x {taken.ctx} tokens instead of {wanted.parallel} x {wanted.ctx}"
+        )
+        lines.append(Reason("fewer_slots", text))
     if taken.gpu_layers < wanted.gpu_layers:
         lines.append(Reason("fewer_layers", "so not all layers are on the GPU"))
     if {"context_cut", "fewer_layers"} <= {line.code for line in lines}:
@@ -185,7 +193,7 @@ def _differs(wanted: Candidate, taken: Candidate) -> bool:
 
 def _words(estimator: Estimator, candidate: Candidate) -> str:
     layers = f"{candidate.gpu_layers} layers, " if estimator.devices else ""
-    return f"{layers}{candidate.parallel} x {candidate.ctx} tokens and {candidate.kv_type}"
+    return f"{layers}{candidate.parallel} x {candidate.ctx} tokens and {candidate.kv_type},"
 
 
 def lack(estimator: Estimator, wanted: Candidate) -> str:
@@ -205,19 +213,18 @@ def lack(estimator: Estimator, wanted: Candidate) -> str:
     return "it would not fit"
 
 
-def asked_layers_line(estimator: Estimator) -> list[Reason]:
-    """A note when more layers were asked for than there are, or layers without a device."""
-    asked = estimator.request.gpu_layers
-    if not asked:
-        return []
-    if not estimator.devices:
+def asked_lines(estimator: Estimator) -> list[Reason]:
+    """Notes on what was asked for and can't be as it was meant: layers, or experts in RAM."""
+    asked, lines = estimator.request.gpu_layers, []
+    if estimator.request.cpu_moe and not estimator.moe_blocks:
+        lines.append(Reason("no_experts", "the model has no experts that could stay in RAM"))
+    if asked and not estimator.devices:
         text = f"{asked} layers were asked for, and the engine sees no device to use"
-        return [Reason("layers_ignored", text)]
-    taken = clamp_layers(estimator, asked)
-    if asked > taken:
+        lines.append(Reason("layers_ignored", text))
+    elif asked and asked > (taken := clamp_layers(estimator, asked)):
         text = f"{asked} layers were asked for; the model has {taken} with its output head"
-        return [Reason("layers_clamped", text)]
-    return []
+        lines.append(Reason("layers_clamped", text))
+    return lines
 
 
 def speed_lines(speed: Speed | None) -> list[Reason]:

@@ -137,7 +137,7 @@ def _reasons(
         *explain.device_lines(estimator, listed, choice.candidate),
         *accounts.held_lines(listed),
         *explain.choice_lines(estimator, choice),
-        *explain.asked_layers_line(estimator),
+        *explain.asked_lines(estimator),
         *(line for memory in shown for line in accounts.memory_lines(memory, host=False)),
         *accounts.memory_lines(ram, host=True),
         *explain.speed_lines(speed),

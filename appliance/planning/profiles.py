@@ -27,7 +27,8 @@ _BATCH_LEAST = 2
 _BATCH_FILLED = 1_024
 """Tokens that a slot of a batch job holds on average."""
 UBATCHES = (2_048, 1_024, 512)
-_UBATCH = 512
+UBATCH = 512
+"""Of the engine by default, and the least that a plan goes down to."""
 
 Room = Callable[[int], bool]
 """Whether this much context per request is possible at the lowest quality."""
@@ -41,8 +42,11 @@ class Want:
     slots: int
 
 
-def wants(estimator: Estimator, *, on_gpu: bool, docs_room: Room) -> list[Want]:
-    """From the most to the profile's base; what was asked for stands in every one of them."""
+def wants(estimator: Estimator, *, on_gpu: bool, fast: bool, docs_room: Room) -> list[Want]:
+    """From the most to the profile's base; what was asked for stands in every one of them.
+
+    `fast`: one request alone decodes at the goal, so that there is speed to share.
+    """
     request, trained = estimator.request, trained_ctx(estimator.shape)
     if request.profile == "docs":
         found = [Want(_docs_ctx(min(trained, _WIDEST if on_gpu else _DOCS_MOST_ON_CPU), docs_room), 1)]
@@ -50,7 +54,7 @@ def wants(estimator: Estimator, *, on_gpu: bool, docs_room: Room) -> list[Want]:
         found = [Want(MIN_CTX, slots) for slots in _halved(knee(estimator, on_gpu))]
     else:
         found = [Want(_CHAT_MORE, 4)] if on_gpu else []
-        found += [Want(CHAT_CTX, slots) for slots in (4, 3, 2)]
+        found += [Want(CHAT_CTX, slots) for slots in ((4, 3, 2) if on_gpu or fast else (2,))]
     seen: dict[Want, None] = {}
     for want in found:
         ctx = pad(request.ctx) if request.ctx else min(want.ctx, trained)
@@ -91,10 +95,10 @@ def ubatches(estimator: Estimator, ctx: int, *, on_gpu: bool) -> tuple[int, ...]
     """Tokens worked on at once, the wanted number first. An encoder must take its input in one piece."""
     request, real = estimator.request, on_gpu and not all(d.software for d in estimator.devices)
     if estimator.shape.encoder:
-        return (max(request.n_ubatch or _UBATCH, pad(ctx)),)
+        return (max(request.n_ubatch or UBATCH, pad(ctx)),)
     if request.n_ubatch is not None:
         return (request.n_ubatch,)
-    found = UBATCHES if real and not estimator.in_process_server else (_UBATCH,)
+    found = UBATCHES if real and not estimator.in_process_server else (UBATCH,)
     least = 0 if estimator.mmproj is None else estimator.mmproj.n_ubatch  # a picture goes in one piece
     return tuple(dict.fromkeys(max(size, least) for size in found))
 

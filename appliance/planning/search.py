@@ -7,13 +7,13 @@ enough: the micro-batch, the draft model, the KV type, the projector's place, ex
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from appliance.planning.candidate import Candidate, Estimate
 from appliance.planning.estimate import Estimator
-from appliance.planning.profiles import Want, floor_ctx, kv_choices, largest, ubatches, wants
-from appliance.planning.splits import default_spread, devices_fit, fits, host_fits, room_of, spread
+from appliance.planning.profiles import UBATCH, Want, floor_ctx, kv_choices, largest, ubatches, wants
+from appliance.planning.splits import could_fit, default_spread, devices_fit, fits, host_fits, spread
 
 _STEP = 1_024
 
@@ -40,6 +40,8 @@ def clamp_layers(estimator: Estimator, asked: int) -> int:
 
 def placed(estimator: Estimator, candidate: Candidate) -> tuple[Candidate, Estimate] | None:
     """The candidate with the first way to share its layers that fits."""
+    if not could_fit(estimator, candidate):
+        return None
     for spread_out in spread(estimator, candidate):
         estimate = estimator.estimate(spread_out)
         if fits(estimator, estimate):
@@ -56,6 +58,10 @@ class _Search:
         """All experts are in RAM with so many first blocks."""
 
     def run(self) -> Choice:
+        """The choice, with what is left over given back."""
+        return self._given_back(self._chosen())
+
+    def _chosen(self) -> Choice:
         est = self._est
         if not est.devices:
             return self._climb(0, on_gpu=False)
@@ -79,6 +85,28 @@ class _Search:
         assert last is not None
         last = default_spread(self._est, last)
         return Choice(last, self._est.estimate(last), False, wanted)
+
+    def _given_back(self, choice: Choice) -> Choice:
+        """A step frees more than was missing: first slots, then the micro-batch come back as far as they fit.
+
+        Layers, context, experts and KV type stay, so more memory still never means less of them.
+        """
+        if not choice.fits:
+            return choice
+        taken = choice.candidate
+        slots = range(choice.wanted.parallel, taken.parallel, -1)
+        choice = self._first_that_fits(choice, [replace(taken, parallel=count) for count in slots])
+        taken = choice.candidate
+        sizes = ubatches(self._est, taken.ctx, on_gpu=taken.gpu_layers > 0)
+        larger = [replace(taken, n_ubatch=size) for size in sizes if size > taken.n_ubatch]
+        return self._first_that_fits(choice, larger)
+
+    def _first_that_fits(self, choice: Choice, better: Iterable[Candidate]) -> Choice:
+        for candidate in better:
+            found = placed(self._est, candidate) if self._fast_enough(candidate) else None
+            if found is not None:
+                return replace(choice, candidate=found[0], estimate=found[1])
+        return choice
 
     def _rungs(self, layers: int, on_gpu: bool) -> Iterator[Candidate]:
         """In order of sacrifice. Later steps are looked at only when the caller asks for them."""
@@ -135,8 +163,9 @@ class _Search:
         est = self._est
         *_, least = self._rungs(est.all_layers, True)
         short_of_ram: Choice | None = None
-        for layers in range(self._most_layers(least), 0, -1):
-            for spread_out in spread(est, replace(least, gpu_layers=layers)):
+        for layers in range(est.all_layers - 1, 0, -1):
+            candidate = replace(least, gpu_layers=layers)
+            for spread_out in spread(est, candidate) if could_fit(est, candidate) else ():
                 estimate = est.estimate(spread_out)
                 if not devices_fit(est, estimate):
                     continue
@@ -156,25 +185,6 @@ class _Search:
                 return Choice(candidate, estimate, True, wanted)
         return Choice(candidate, estimate, False, wanted)
 
-    def _most_layers(self, least: Candidate) -> int:
-        """An upper bound without looking at compute buffers: weights and caches against all room there is."""
-        est = self._est
-        rooms = [room_of(est, index) for index in range(len(est.devices))]
-        if None in rooms:
-            return est.all_layers - 1
-        room = sum(max(r, 0) for r in rooms if r is not None)
-        caches = est.caches(est.load(least))
-        limits = [device.max_tensor for device in est.devices]
-        blocks = [est.blocks_on(limit, experts=not least.cpu_moe) for limit in limits]
-        total = min(est.weights.output_on(limit) for limit in limits)
-        layers = 1
-        for il in range(est.shape.n_layer - 1, 0, -1):
-            total += min(sizes[il] for sizes in blocks) + caches[il]
-            if total > room:
-                break
-            layers += 1
-        return layers
-
     def _wants(self, layers: int, on_gpu: bool) -> list[Want]:
         def room(ctx: int) -> bool:
             least = ubatches(self._est, ctx, on_gpu=on_gpu)[-1]
@@ -185,7 +195,9 @@ class _Search:
             low = replace(low, cpu_moe=self._moe)
             return bool(self._moe and layers) and self._keeps_goal(low, ctx) and self._fits(low)
 
-        return wants(self._est, on_gpu=on_gpu, docs_room=room)
+        alone = self._first(layers, Want(floor_ctx(self._est), 1), UBATCH, on_gpu)
+        fast = self._keeps_goal(alone, 0)
+        return wants(self._est, on_gpu=on_gpu, fast=fast, docs_room=room)
 
     def _fast_enough(self, candidate: Candidate) -> bool:
         """`docs` takes no context by itself that is too slow when it is full."""
@@ -207,7 +219,7 @@ class _Search:
             want.slots,
             self._kv[0],
             n_ubatch,
-            est.request.cpu_moe or 0,
+            (est.request.cpu_moe or 0) if self._moe else 0,
             None if est.mmproj is None else side,  # type: ignore[arg-type]
             None if est.draft is None else side,  # type: ignore[arg-type]
         )

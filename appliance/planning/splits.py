@@ -50,6 +50,15 @@ def host_fits(estimator: Estimator, estimate: Estimate) -> bool:
     return room is None or estimate.host.total <= room
 
 
+def could_fit(estimator: Estimator, candidate: Candidate) -> bool:
+    """False when weights and caches alone are more than all devices together may take. Quick."""
+    if not estimator.devices or not candidate.gpu_layers:
+        return True
+    rooms = [room_of(estimator, index) for index in range(len(estimator.devices))]
+    known = [max(room, 0) for room in rooms if room is not None]
+    return len(known) < len(rooms) or estimator.at_least(candidate) <= sum(known)
+
+
 def spread(estimator: Estimator, candidate: Candidate) -> Iterator[Candidate]:
     """The candidate with each way to share its layers: one card alone (no transfer between cards, and the
     others stay free), all of them by room, and each filled before the next.
@@ -66,8 +75,11 @@ def spread(estimator: Estimator, candidate: Candidate) -> Iterator[Candidate]:
         return
     by_room = replace(candidate, shares=_by_room(estimator))
     if estimator.request.split == "layer":
+        need = estimator.at_least(candidate)
         for index in sorted(range(count), key=lambda i: -(room_of(estimator, i) or 0)):
-            yield replace(candidate, shares=tuple(int(index == other) for other in range(count)))
+            room = room_of(estimator, index)
+            if room is None or need <= room:
+                yield replace(candidate, shares=tuple(int(index == other) for other in range(count)))
     yield by_room
     if estimator.request.split == "layer" and (filled := _filled(estimator, by_room)) is not None:
         yield filled

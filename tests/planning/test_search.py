@@ -41,12 +41,12 @@ def test_as_few_experts_as_needed_go_to_ram() -> None:
 
 
 def test_a_context_shrinks_only_when_all_experts_are_in_ram() -> None:
-    found = plan(MOE, gpu(2_650 * MIB))
+    plans = [plan(MOE, gpu(mib * MIB)) for mib in range(1_500, 4_000, 50)]
+    shorter = [found for found in plans if found.gpu_layers == 49 and found.ctx < 8_192]
 
-    assert found.fits
-    assert found.cpu_moe == 48
-    assert 4_096 <= found.ctx < 8_192
-    assert found.gpu_layers == 49
+    assert shorter
+    assert all(found.fits and found.cpu_moe == 48 and found.ctx >= 4_096 for found in shorter)
+    assert all(found.ctx == 8_192 for found in plans if found.cpu_moe and found.cpu_moe < 48)
 
 
 def test_asked_experts_stay_as_asked() -> None:
@@ -194,3 +194,31 @@ def test_speed_is_unknown_without_a_bandwidth() -> None:
 
 def test_a_described_machine_has_no_engine_build() -> None:
     assert plan(MODEL, gpu(24 * GIB), engine_build=None).to_json()["engine_build"] is None
+
+
+def test_what_a_step_frees_beyond_need_is_given_back() -> None:
+    """q8_0 halves the cache: there is room for a third slot and for a larger micro-batch again."""
+    found = plan(MODEL, gpu(7 * GIB))
+    asked = plan(MODEL, gpu(7 * GIB), parallel=2)
+
+    assert (found.ctx, found.kv_type, found.gpu_layers) == (8_192, "q8_0", 33)
+    assert found.parallel > 2 or found.n_ubatch > 512
+    assert asked.parallel == 2
+    assert found.devices[0].spare is not None
+    assert found.devices[0].spare < asked.devices[0].spare  # type: ignore[operator]
+
+
+def test_a_slow_cpu_serves_two_at_once() -> None:
+    slow = plan(MODEL, host=HostMemory(64 * GIB, 48 * GIB, 8, bandwidth=40e9))
+    fast = plan(MODEL, host=HostMemory(64 * GIB, 48 * GIB, 8, bandwidth=400e9))
+
+    assert (slow.parallel, slow.ctx) == (2, 8_192)
+    assert (fast.parallel, fast.ctx) == (4, 8_192)
+
+
+def test_experts_asked_of_a_dense_model_are_a_note() -> None:
+    found = plan(MODEL, gpu(24 * GIB), cpu_moe=3)
+
+    assert found.cpu_moe == 0
+    assert "-ncmoe" not in found.flags
+    assert "no_experts" in codes(found)
