@@ -64,6 +64,8 @@ async def ask(
             break
         measured = apply_measurement(plan, rows)
         known[plan.flags] = measured, rows
+        if not measured.fits and best is not None:
+            break  # more was tried in vain: what fits is kept
         if measured.fits:
             best = measured
         learned, request = corrected(plan, rows, learned, request)
@@ -71,39 +73,55 @@ async def ask(
     if not known:
         return replace(plan, reasons=(*plan.reasons, _unasked(build))), None
     taken, rows = known[best.flags] if best is not None else list(known.values())[-1]
+    if len(known) > 1:
+        text = f"planned {len(known)} times: the engine takes other amounts than computed"
+        taken = replace(taken, reasons=(*taken.reasons, Reason("replanned", text)))
     return taken, rows
 
 
 def corrected(
     plan: Plan, rows: Rows, learned: Mapping[str, Learned], request: PlanRequest
 ) -> tuple[Mapping[str, Learned], PlanRequest]:
-    """What to plan with next: with it, the formulas say of `plan` what the engine said.
+    """What to plan with next.
 
-    Everything that differs is put down to the compute buffer, which is the only figure that formulas guess.
-    Where they know none, a place that is short may simply take less.
+    The compute buffer is what formulas guess: its ratio becomes that of the engine, so that they say of
+    `plan` what the engine said. Where weights and cache are larger than computed as well and the place is
+    short, the next plan may take less of it in the same proportion.
     """
     names = {device.name for device in plan.devices}
     in_ram = [row for name, row in rows.items() if name not in names]
     whole = plan.gpu_layers > plan.n_layer and not plan.cpu_moe
     known, limits = dict(learned), dict(request.limits)
     for place in (*plan.devices, plan.host):
-        taken = [rows[place.name]] if place is not plan.host and place.name in rows else []
-        taken = in_ram if place is plan.host else taken
+        of_host = place is plan.host
+        taken = in_ram if of_host else [rows[place.name]] if place.name in rows else []
         if not taken:
             continue
-        full = whole if place is not plan.host else not plan.devices
-        more = sum(row.model + row.context + row.compute for row in taken) - _engines(place)
+        held = sum(row.model + row.context for row in taken) - _held(place)
+        more = sum(row.compute for row in taken) - place.compute + place.beside.compute + min(held, 0)
         if place.computed_compute:
+            full = not plan.devices if of_host else whole
             known[place.name] = _with(known.get(place.name, Learned()), full, more / place.computed_compute)
-        elif more > 0 and place.free is not None:
-            limits[place.name] = max(0, place.free - place.reserve - more)
+        limit = _limit(place, max(held, 0), more)
+        if limit is not None:
+            limits[place.name] = limit
     return known, replace(request, limits=limits)
 
 
-def _engines(place: MemoryPlan) -> int:
-    """What the formulas say of the engine's own table: without driver, projector and draft model."""
-    beside = place.beside
-    return place.model + place.kv + place.compute - beside.model - beside.kv - beside.compute
+def _held(place: MemoryPlan) -> int:
+    """Weights and cache by formula, as far as the engine's own table has them."""
+    return place.model + place.kv - place.beside.model - place.beside.kv
+
+
+def _limit(place: MemoryPlan, held: int, more: int) -> int | None:
+    """Bytes that the next plan may take here; None when the place is not short for its weights and cache."""
+    if place.free is None or not held:
+        return None
+    room = place.free - place.reserve - place.overhead
+    computed = place.needed - place.overhead
+    if computed + held + more <= room:
+        return None
+    return max(0, room * computed // (computed + held)) + place.overhead
 
 
 def _with(before: Learned, full: bool, more: float) -> Learned:

@@ -139,9 +139,11 @@ def test_the_list_says_what_fits_and_what_is_here(fresh: Home) -> None:
     here = row(fresh, "one")
     assert (here["state"], here["pin"], here["referenced"], here["used_at"]) == ("here", "user", False, None)
     assert here["disk"] >= SIZE
-    absent = row(fresh, "two")
-    assert absent["fits"]["estimated"] is True
-    assert absent["fits"]["where"] in ("cpu", "gpu")
+    assert here["fits"]["how"] == "computed"
+    assert row(fresh, "two")["fits"]["how"] == "computed"  # the same bytes, so the same header
+    unseen = row(fresh, "smollm2-1.7b-instruct")
+    assert (unseen["fits"]["how"], unseen["fits"]["estimated"]) == ("rule", True)
+    assert unseen["fits"]["where"] in ("cpu", "gpu")
     family = fresh.run("models", "list", "--family", "qwen3", "--fits", "--json").document["models"]
     assert {found["family"] for found in family} == {"qwen3"}
     uses = fresh.run("models", "list", "--use", "embedding", "--json").document["models"]

@@ -136,16 +136,19 @@ def test_no_document_raises(document: Any) -> None:
     ("sent", "read"),
     [
         (None, None),
-        ("gpu", ("gpu", None, None)),
-        ({"where": "partly", "text": "3 of 9", "estimated": True}, ("partly", "3 of 9", True)),
-        ({"where": 5, "estimated": "yes"}, (None, None, None)),
-        (7, (None, None, None)),
+        ("gpu", ("gpu", None, None, None)),
+        (
+            {"where": "partly", "text": "3 of 9", "how": "rule", "estimated": True},
+            ("partly", "3 of 9", "rule", True),
+        ),
+        ({"where": 5, "how": 3, "estimated": "yes"}, (None, None, None, None)),
+        (7, (None, None, None, None)),
         ([], None),
     ],
 )
 def test_where_a_model_fits_is_read_or_unknown(sent: Any, read: tuple[Any, ...] | None) -> None:
     fits = CatalogRow.parse({"ref": "a:Q4", "fits": sent}).fits
-    assert (None if fits is None else (fits.where, fits.text, fits.estimated)) == read
+    assert (None if fits is None else (fits.where, fits.text, fits.how, fits.estimated)) == read
 
 
 def test_a_row_of_an_older_daemon_lacks_what_it_did_not_know() -> None:

@@ -10,14 +10,18 @@ import pytest
 from appliance import settings
 from appliance.engines import Build, Choice
 from appliance.errors import ApplianceError, NoEngine, NotVerified
-from appliance.gguf import Header, read_header
+from appliance.gguf import Slim, read_slim
 from appliance.hardware import Machine
 from appliance.operations import fits
+from appliance.operations.header_cache import HeaderCache
+from appliance.operations.headers import of_stored
+from appliance.operations.learning import Lessons
 from appliance.operations.models import Library
+from appliance.operations.plan import Wishes, request_for
 from appliance.operations.rows import rows
 from appliance.operations.survey import Survey, glance
 from appliance.paths import Paths
-from appliance.planning import DeviceMemory
+from appliance.planning import DeviceMemory, MeasuredRow, make_plan
 from appliance.units import GIB, MIB
 
 REF = "smollm2-135m-instruct:Q4_1"
@@ -60,6 +64,7 @@ class TestFits:
         assert found["fits"] == {
             "where": "gpu",
             "text": "all layers on CUDA0, 4 x 8,192 tokens",
+            "how": "computed",
             "estimated": False,
         }
         assert row(library, REF, seen())["fits"]["where"] == "cpu"
@@ -68,7 +73,7 @@ class TestFits:
     def test_what_is_not_here_is_estimated_by_its_size(self, library: Library) -> None:
         assert row(library, REF, seen(card(8 * GIB)))["fits"]["where"] == "gpu"
         found = row(library, "qwen3-8b:Q4_K_M", seen(card(4 * GIB)))["fits"]
-        assert (found["where"], found["estimated"]) == ("partly", True)
+        assert (found["where"], found["how"], found["estimated"]) == ("partly", "rule", True)
         large = max(library.catalog.models.values(), key=lambda model: model.variants[0].size)
         assert row(library, f"{large.id}:{large.variants[0].quant}", seen())["fits"]["where"] == "no"
 
@@ -77,16 +82,60 @@ class TestFits:
     ) -> None:
         reads = list[Path]()
 
-        def counted(path: Path) -> Header:
+        def counted(path: Path) -> Slim:
             reads.append(path)
-            return read_header(path)
+            return read_slim(path)
 
-        monkeypatch.setattr("appliance.operations.fits.read_header", counted)
-        fits._read.cache_clear()
+        monkeypatch.setattr("appliance.operations.headers.read_slim", counted)
         await take(library, smollm2_path)
         for _ in range(3):
             rows(library, looked=seen())
+        fits._read.cache_clear()  # another process: the disk remembers
+        rows(library, looked=seen())
         assert reads == [smollm2_path]
+
+    def test_a_header_that_was_seen_once_says_more_than_the_size(
+        self, library: Library, smollm2_path: Path
+    ) -> None:
+        """Of a model that is not here, as after a look at its plan."""
+        pin = library.resolve(REF).variant.main.sha256
+        HeaderCache(library.paths).put(pin, read_slim(smollm2_path), proven=False)
+        found = row(library, REF, seen(card(8 * GIB)))
+        assert found["state"] == "absent"
+        assert found["fits"]["how"] == "computed"
+        assert found["fits"]["text"] == "all layers on CUDA0, 4 x 8,192 tokens"
+
+    async def test_the_engines_own_figures_win(self, library: Library, smollm2_path: Path) -> None:
+        """It measured this plan, and needs more than there is."""
+        await take(library, smollm2_path)
+        looked, pin = seen(card(8 * GIB)), library.resolve(REF).variant.main.sha256
+        subject = of_stored(library, library.store.list()[0], False)
+        plan = make_plan(
+            subject.header, looked.devices(), looked.host(), request_for(library.settings, Wishes()),
+            model=REF, engine_build="llama-server b10434",
+        )  # fmt: skip
+        lessons = Lessons(library.paths.learned)
+        for more, where in ((0, "gpu"), (9 * GIB, "no")):
+            figures = {
+                "CUDA0": MeasuredRow(plan.devices[0].model + more, 0, 0),
+                "Host": MeasuredRow(28 * MIB, 0, 0),
+            }
+            lessons.note_measured(pin, "llama-server b10434", plan.flags, figures)
+            found = row(library, REF, looked)["fits"]
+            assert (found["where"], found["how"]) == (where, "measured")
+        assert row(library, REF, seen())["fits"]["how"] == "computed"  # another plan
+
+    async def test_a_broken_header_is_said(
+        self, library: Library, smollm2_path: Path, tmp_path: Path
+    ) -> None:
+        copy = tmp_path / smollm2_path.name
+        copy.write_bytes(smollm2_path.read_bytes())
+        await take(library, copy)
+        with copy.open("r+b") as file:
+            file.write(b"FUGG")
+        found = row(library, REF, seen())["fits"]
+        assert (found["where"], found["how"]) == (None, "computed")
+        assert "big endian" in found["text"]
 
     def test_without_an_engine_it_is_not_known_and_says_why(self, library: Library) -> None:
         looked = Survey(machine(), (), None, NoEngine("No engine can be started here."))

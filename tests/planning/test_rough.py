@@ -35,7 +35,7 @@ def rough(weights: int, *devices: DeviceMemory, host: HostMemory = RAM, context:
 class TestFromAPlan:
     def test_all_layers_on_the_card(self) -> None:
         fit = fit_of(plan(llama_like(), gpu(24 * GIB)))
-        assert (fit.where, fit.estimated) == ("gpu", False)
+        assert (fit.where, fit.how, fit.estimated) == ("gpu", "computed", False)
         assert fit.text == "all layers on CUDA0, 4 x 16,384 tokens"
 
     def test_a_part_of_the_layers_is_counted(self) -> None:
@@ -69,7 +69,7 @@ class TestFromTheSize:
     ) -> None:
         fit = rough(weights, gpu(free), host=HostMemory(32 * GIB, available, 8))
         assert fit.where == where
-        assert fit.estimated
+        assert (fit.how, fit.estimated) == ("rule", True)
 
     def test_without_a_card_ram_decides(self) -> None:
         assert rough(5 * GIB).where == "cpu"
