@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from appliance.engines import Build
 from appliance.errors import DoesNotFit
 from appliance.operations import asking
 from appliance.operations.engine_limits import within
-from appliance.operations.headers import Subject, of_file
+from appliance.operations.headers import Subject
 from appliance.operations.learning import Lessons
 from appliance.operations.survey import Survey
 from appliance.paths import Paths
@@ -97,20 +96,6 @@ async def plan_subject(
         text = "the header is not verified yet: only the download proves it"
         notes = (*notes, Reason("header_unverified", text))
     return replace(plan, reasons=(*plan.reasons, *notes)) if notes else plan
-
-
-async def plan_file(
-    file: Path,
-    *,
-    model: str,
-    looked: Survey,
-    request: PlanRequest,
-    paths: Paths,
-    ask_engine: bool = True,
-) -> Plan:
-    """Plan a GGUF file. Raises as `plan_subject` does."""
-    subject = replace(await asyncio.to_thread(of_file, file), label=model)
-    return await plan_subject(subject, looked=looked, request=request, paths=paths, ask_engine=ask_engine)
 
 
 def require_fit(plan: Plan) -> Plan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,12 @@ def row(library: Library, ref: str, looked: Survey | None, **further: Any) -> di
 
 async def take(library: Library, path: Path) -> None:
     await library.store.adopt(library.resolve(REF), [path], "reference")
+
+
+def spoil(file: Path) -> None:
+    """It is a big-endian file now."""
+    with file.open("r+b") as opened:
+        opened.write(b"FUGG")
 
 
 class TestFits:
@@ -128,11 +135,9 @@ class TestFits:
     async def test_a_broken_header_is_said(
         self, library: Library, smollm2_path: Path, tmp_path: Path
     ) -> None:
-        copy = tmp_path / smollm2_path.name
-        copy.write_bytes(smollm2_path.read_bytes())
+        copy = Path(shutil.copy(smollm2_path, tmp_path))
         await take(library, copy)
-        with copy.open("r+b") as file:
-            file.write(b"FUGG")
+        spoil(copy)
         found = row(library, REF, seen())["fits"]
         assert (found["where"], found["how"]) == (None, "computed")
         assert "big endian" in found["text"]
