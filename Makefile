@@ -10,7 +10,7 @@ LLAMA_CPP_PYTHON := 0.3.36
 WHEELS := $(APPLIANCE_TEST_CACHE)/wheels
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test test-all lint format picture bench venv venv-dev preflight clean
+.PHONY: demo test test-all lint format picture accuracy bench venv venv-dev preflight clean
 
 demo: venv
 	@$(BIN)/python -m appliance.cli.demo
@@ -41,10 +41,15 @@ format: venv-dev
 picture: venv
 	@$(BIN)/python docs/picture.py
 
+# docs/planner-accuracy.md, from the rows of public logs.
+accuracy: venv-dev
+	@$(BIN)/python -m tests.planning.accuracy
+
 # Ratios measured in one run; needs a quiet machine. The download needs curl.
 bench: venv-dev
 	@$(BIN)/python -m benchmarks.startup
 	@$(BIN)/python -m benchmarks.header
+	@$(BIN)/python -m benchmarks.plan
 	@$(BIN)/python -m benchmarks.verify
 	@$(BIN)/python -m benchmarks.download
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from appliance.planning import host_compute, kv_bytes, state_bytes
-from tests.planning import predictions, truth
+from tests.planning import accuracy, predictions, truth
 from tests.planning.predictions import Checked
 from tests.planning.truth import MIB, Row
 
@@ -97,3 +97,8 @@ def test_speculative_decoding_keeps_further_states() -> None:
 
     assert one == pytest.approx(149.62, abs=0.01)
     assert truth.logged(row, "rs_mib") == pytest.approx(3 * one, abs=0.02)
+
+
+def test_the_published_table_is_up_to_date() -> None:
+    """`make accuracy` writes it."""
+    assert accuracy.TARGET.read_text(encoding="utf-8") == accuracy.page()
