@@ -76,5 +76,5 @@ def _same_weights(planned: MemoryPlan, real: Mapping[str, float]) -> bool:
 
 def _ratio(planned: MemoryPlan, real: Mapping[str, float]) -> float | None:
     base = planned.computed_compute
-    compute = (real.get("compute", 0.0) + real.get("output", 0.0)) * MIB
+    compute = real.get("compute", 0.0) * MIB
     return compute / base if base is not None and base >= _TELLING and compute > 0 else None

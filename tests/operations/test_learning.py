@@ -33,7 +33,7 @@ PLAN = Plan(
 LOG = {
     "CUDA0": {"model": 900.0, "kv": 200.0, "compute": 110.0},
     "CPU_Mapped": {"model": 950.0},
-    "CUDA_Host": {"compute": 24.0, "output": 1.0},
+    "CUDA_Host": {"compute": 25.0, "output": 1.0},
 }
 
 
