@@ -108,7 +108,7 @@ class Load:
     async def _plan(self, stored: Stored, limits: Mapping[str, int]) -> tuple[Survey, Plan]:
         """What to start with what is free now."""
         library, embedding = self._library, self._embedding
-        looked = await survey(library.settings, self._wishes.engine, wake=True)
+        looked = await survey(library.settings, self._wishes.engine, wake=True, paths=library.paths)
         self._show(looked, None)
         request = request_for(library.settings, self._wishes, embedding=embedding)
         subject = await asyncio.to_thread(of_stored, library, stored, embedding)

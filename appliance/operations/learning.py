@@ -67,6 +67,11 @@ class Lessons:
         lesson = learned_file.read(self._file).builds.get(build, {}).get(place)
         return lesson.bandwidth if lesson is not None else None
 
+    def bandwidths(self, build: str) -> Mapping[str, float]:
+        """All of a build's that were seen, by place."""
+        places = learned_file.read(self._file).builds.get(build, {})
+        return {name: seen.bandwidth for name, seen in places.items() if seen.bandwidth is not None}
+
     def measured(
         self, model_sha256: str | None, build: str, flags: Sequence[str]
     ) -> Mapping[str, MeasuredRow] | None:

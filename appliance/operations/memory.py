@@ -13,7 +13,7 @@ from appliance.engines import pidfile
 from appliance.hardware import Gpu, Machine
 from appliance.operations.cards import matched
 from appliance.paths import Paths
-from appliance.planning import DeviceMemory, HostMemory
+from appliance.planning import HOST, DeviceMemory, HostMemory
 from appliance.planning.bandwidth import device_bandwidth, host_bandwidth
 from appliance.planning.values import Holder
 
@@ -84,6 +84,18 @@ def host(machine: Machine, running: Own, shared: Sequence[DeviceMemory]) -> Host
         bandwidth=None if bandwidth is None else bandwidth[0],
         ours=_within(running.ram + on_devices, machine.ram_total, machine.ram_available),
     )
+
+
+def with_seen(device: DeviceMemory, seen: Mapping[str, float]) -> DeviceMemory:
+    """The device with the bandwidth that replies showed, where they did."""
+    found = seen.get(device.name)
+    return device if found is None else replace(device, bandwidth=found, bandwidth_seen=True)
+
+
+def host_with_seen(host_memory: HostMemory, seen: Mapping[str, float]) -> HostMemory:
+    """RAM with the bandwidth that replies showed."""
+    found = seen.get(HOST)
+    return host_memory if found is None else replace(host_memory, bandwidth=found, bandwidth_seen=True)
 
 
 def _completed(device: DeviceMemory, gpu: Gpu | None, machine: Machine, running: Own) -> DeviceMemory:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from appliance.engines import Build, Choice, choose, discover
@@ -13,6 +13,7 @@ from appliance.engines.environment import child_environment
 from appliance.errors import EngineError
 from appliance.hardware import Machine, detect_safely
 from appliance.operations import memory
+from appliance.operations.learning import Lessons
 from appliance.operations.memory import Own
 from appliance.paths import Paths
 from appliance.planning import DeviceMemory, HostMemory
@@ -49,6 +50,9 @@ class Survey:
     own: Own = memory.NOTHING
     """The engine of this appliance that runs now, whose memory goes when another model is loaded."""
 
+    seen: Mapping[str, float] = field(default_factory=dict)
+    """Bandwidths that replies of the chosen engine showed, by device name and `Host`."""
+
     def build(self) -> Build:
         """The engine to use. Raises the EngineError that choosing ended with."""
         if self.choice is None:
@@ -58,12 +62,13 @@ class Survey:
 
     def devices(self) -> tuple[DeviceMemory, ...]:
         """The chosen engine's devices with what the driver and the data sheets know of them."""
-        return memory.devices(self.build().devices, self.machine, self.own, child_environment())
+        found = memory.devices(self.build().devices, self.machine, self.own, child_environment())
+        return tuple(memory.with_seen(device, self.seen) for device in found)
 
     def host(self) -> HostMemory:
         """RAM and cores; what the running engine holds on devices that share the RAM goes with it, too."""
         shared = self.devices() if self.choice is not None else ()
-        return memory.host(self.machine, self.own, shared)
+        return memory.host_with_seen(memory.host(self.machine, self.own, shared), self.seen)
 
     def gpu_unused(self) -> Note | None:
         """The note for a GPU that is here while the engine in use can't use it."""
@@ -110,16 +115,23 @@ async def survey(
     """Detect hardware and engines, each in a child process with a time limit. Raises nothing.
 
     `wake` powers up a sleeping laptop GPU, so that its memory is known: before a load, never for a look.
-    With `paths` the memory of the engine that runs now is told apart from that of other programs.
+    With `paths` the memory of the engine that runs now is told apart from that of other programs, and what
+    replies showed here counts.
     """
     wanted = settings.engine if kind is None else settings.engine.model_copy(update={"kind": kind})
     machine, builds, own = await asyncio.gather(
         detect_safely(wake=wake), discover(wanted), asyncio.to_thread(memory.own, paths)
     )
     try:
-        return Survey(machine, builds, choose(builds, wanted.kind), None, own)
+        choice = choose(builds, wanted.kind)
     except EngineError as error:
         return Survey(machine, builds, None, error, own)
+    seen = (
+        {}
+        if paths is None
+        else await asyncio.to_thread(Lessons(paths.learned).bandwidths, choice.build.build)
+    )
+    return Survey(machine, builds, choice, None, own, seen)
 
 
 async def glance(settings: Settings, paths: Paths | None = None) -> Survey:

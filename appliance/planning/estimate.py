@@ -141,6 +141,17 @@ class Estimator:
         head = min(self.weights.output_on(limit) for limit in limits) if candidate.gpu_layers else 0
         return model + head + self._caches_of(self.load(candidate), blocks)
 
+    def at_least_in_ram(self, candidate: Candidate) -> int:
+        """Bytes in RAM in any split: weights and caches that no device gets."""
+        if not self.devices or not candidate.gpu_layers:
+            blocks, head = range(self.shape.n_layer), sum(self.weights.output)
+        else:
+            blocks, head = range(max(self.all_layers - candidate.gpu_layers, 0)), 0
+        moe = range(len(blocks), min(candidate.cpu_moe, self.shape.n_layer)) if head == 0 else range(0)
+        experts = self._weights_of(None, moe, 0) - self._weights_of(None, moe, self.shape.n_layer)
+        in_ram = self.weights.input + head + self._weights_of(None, blocks, 0) + experts
+        return in_ram + self._caches_of(self.load(candidate), blocks)
+
     def reads(self, candidate: Candidate, filled: int) -> tuple[Read, ...]:
         """What one token of one request reads, with so many tokens in its context."""
         working = [self.devices[index] for index in self.used(candidate)]

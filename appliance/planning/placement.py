@@ -30,12 +30,12 @@ class Placement:
     @property
     def gpu_layers(self) -> int:
         """As `-ngl` counts."""
-        return sum(place is not None for place in (*self.blocks, self.output))
+        return len(self.blocks) - self.blocks.count(None) + (self.output is not None)
 
     @property
-    def on_host(self) -> tuple[int, ...]:
-        """Blocks in RAM."""
-        return tuple(il for il, place in enumerate(self.blocks) if place is None)
+    def on_host(self) -> range:
+        """Blocks in RAM: the first ones."""
+        return range(self.blocks.count(None))
 
     @property
     def pipelined(self) -> bool:
@@ -43,9 +43,11 @@ class Placement:
         whole = self.output is not None and not self.on_host and not self.cpu_moe
         return whole and self.n_devices > 1 and self.split == "layer"
 
-    def of(self, device: int) -> tuple[int, ...]:
-        """Blocks on one device."""
-        return tuple(il for il, place in enumerate(self.blocks) if place == device)
+    def of(self, device: int) -> range:
+        """Blocks on one device, which are neighbours."""
+        count = self.blocks.count(device)
+        first = self.blocks.index(device) if count else 0
+        return range(first, first + count)
 
 
 def place(
@@ -61,9 +63,8 @@ def place(
     total = sum(shares) or 1
     ends = [end / total for end in accumulate(shares)]
     last = max((index for index, share in enumerate(shares) if share), default=0)
-    places = tuple(
-        None if il < start else min(bisect_right(ends, (il - start) / acting), last)
-        for il in range(n_layer + 1)
-    )
+    host: tuple[int | None, ...] = (None,) * start
+    on_devices = tuple(min(bisect_right(ends, il / acting), last) for il in range(acting))
+    places = host + on_devices
     used = sum(share > 0 for share in shares) if acting else 0
     return Placement(places[:-1], places[-1], cpu_moe, used, split)

@@ -13,7 +13,15 @@ from dataclasses import dataclass, replace
 from appliance.planning.candidate import Candidate, Estimate
 from appliance.planning.estimate import Estimator
 from appliance.planning.profiles import UBATCH, Want, floor_ctx, kv_choices, largest, ubatches, wants
-from appliance.planning.splits import could_fit, default_spread, devices_fit, fits, host_fits, spread
+from appliance.planning.splits import (
+    could_fit,
+    default_spread,
+    devices_fit,
+    fits,
+    host_fits,
+    host_room,
+    spread,
+)
 
 _STEP = 1_024
 
@@ -40,6 +48,9 @@ def clamp_layers(estimator: Estimator, asked: int) -> int:
 
 def placed(estimator: Estimator, candidate: Candidate) -> tuple[Candidate, Estimate] | None:
     """The candidate with the first way to share its layers that fits."""
+    room = host_room(estimator)
+    if room is not None and estimator.at_least_in_ram(candidate) > room:
+        return None
     if not could_fit(estimator, candidate):
         return None
     for spread_out in spread(estimator, candidate):
@@ -172,6 +183,8 @@ class _Search:
                 if host_fits(est, estimate):
                     return Choice(spread_out, estimate, True, wanted)
                 short_of_ram = short_of_ram or Choice(spread_out, estimate, False, wanted)
+            if short_of_ram is not None:
+                break  # fewer layers need more RAM
         in_ram = self._in_ram(least, wanted)
         return short_of_ram if not in_ram.fits and short_of_ram is not None else in_ram
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from appliance.planning.candidate import Candidate, Estimate
-from appliance.planning.estimate import Estimator
+from appliance.planning.estimate import Estimator, driver_overhead
 from appliance.units import MIB
 
 
@@ -51,11 +51,15 @@ def host_fits(estimator: Estimator, estimate: Estimate) -> bool:
 
 
 def could_fit(estimator: Estimator, candidate: Candidate) -> bool:
-    """False when weights and caches alone are more than all devices together may take. Quick."""
+    """False when weights and caches alone are more than all devices together have room for. Quick."""
     if not estimator.devices or not candidate.gpu_layers:
         return True
     rooms = [room_of(estimator, index) for index in range(len(estimator.devices))]
-    known = [max(room, 0) for room in rooms if room is not None]
+    known = [
+        max(room - driver_overhead(device, estimator.learned(device.name)), 0)
+        for room, device in zip(rooms, estimator.devices, strict=True)
+        if room is not None
+    ]
     return len(known) < len(rooms) or estimator.at_least(candidate) <= sum(known)
 
 

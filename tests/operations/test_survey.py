@@ -14,6 +14,7 @@ import pytest
 
 from appliance import processes
 from appliance.engines import pidfile
+from appliance.operations.learning import Lessons
 from appliance.operations.survey import Survey, glance, survey
 from appliance.paths import Paths
 from appliance.settings import Engine, Settings
@@ -96,6 +97,20 @@ async def test_a_glance_for_a_list_does_so_too(
 ) -> None:
     _busy(state, engine)
     _check(await glance(settings, paths))
+
+
+async def test_bandwidths_that_replies_showed_count_instead_of_data_sheets(
+    state: Path, settings: Settings, paths: Paths
+) -> None:
+    build = (await survey(settings)).build().build
+    paths.state.mkdir(parents=True, exist_ok=True)
+    Lessons(paths.learned).note_bandwidth(build, "CUDA0", 123e9)
+    Lessons(paths.learned).note_bandwidth(build, "Host", 31e9)
+    looked = await survey(settings, paths=paths)
+
+    (device,) = looked.devices()
+    assert (device.bandwidth, device.bandwidth_seen) == (123e9, True)
+    assert (looked.host().bandwidth, looked.host().bandwidth_seen) == (31e9, True)
 
 
 async def test_without_a_home_our_engine_is_a_program_like_others(
