@@ -122,7 +122,8 @@ async def _loaded(server: Build, model: Model, plan: Plan, paths: Paths) -> Mapp
         await asyncio.gather(*waits, return_exceptions=True)
         await child.end(1.0)
     assert watch.reserved.is_set(), f"{plan.gpu_layers} layers don't load"
-    assert watch.reader.gpu_layers == plan.gpu_layers
+    if not plan.devices or plan.devices[0].model > MIB:  # the output matrix alone may have been refused
+        assert watch.reader.gpu_layers == plan.gpu_layers
     return watch.reader.buffers
 
 
