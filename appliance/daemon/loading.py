@@ -199,8 +199,10 @@ async def what_if(
     embedding = "embedding" in ref.model.use
     try:
         stored = await library.require(ref)
+        subject = await asyncio.to_thread(of_stored, library, stored, embedding)
+        subject, _ = await served_with(library, subject, wishes.draft)
         return await plan_subject(
-            await asyncio.to_thread(of_stored, library, stored, embedding),
+            subject,
             looked=replace(looked, machine=replace(looked.machine, gpus=()), choice=choice),
             request=request_for(library.settings, wishes, embedding=embedding),
             paths=library.paths,

@@ -192,6 +192,8 @@ class Serving:
         async def prove() -> None:
             """Before each process, also the one after a crash: the bytes are still the pinned ones."""
             await self._library.require(ref)
+            if self._wishes.draft is not None:
+                await self._library.require(self._library.resolve(self._wishes.draft))
 
         self._engine = engine = Engine(
             build,
