@@ -115,8 +115,9 @@ class Builder:
                 self._matmul(block, role, n, norm)
                 for role, n in (("attn_q", query), ("attn_v", value), ("attn_k", key))
             )
-            q, k = self._turned(block, "attn_q", query, q), self._turned(block, "attn_k", key, k)
-            return q, k, self._spread(value, v)
+            q = self._turned(block, "attn_q", query, q)
+            v = self._spread(value, v)
+            return q, self._turned(block, "attn_k", key, k), v
         q = self._turned(block, "attn_q", query, self._matmul(block, "attn_q", query, norm))
         if any(self.shape.swa_layers):  # with windows, keys come before values
             k = self._turned(block, "attn_k", key, self._matmul(block, "attn_k", key, norm))
