@@ -161,8 +161,7 @@ class ComputeModel:
 
     def _refused(self, device: DeviceMemory) -> bool:
         """Whether the device doesn't take the output matrix."""
-        limit = device.max_tensor
-        return limit is not None and max((*self.weights.output, self.weights.output_copy), default=0) > limit
+        return self.weights.head_refused(device.max_tensor)
 
     def _taken_apart(self, placement: Placement, n_devices: int) -> _Parts:
         key = placement, n_devices

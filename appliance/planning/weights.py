@@ -19,6 +19,10 @@ _FIRST_BLOCK = frozenset({"token_embd_norm", "per_layer_model_proj", "per_layer_
 """They count as part of the first block (`LLM_TENSOR_LAYER_REPEATING` without a number)."""
 
 
+_ASKED_TOKENS = 512
+"""Tokens of the operation with which the loader asks a device about a matrix (`weight_buft_supported`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Weights:
     """Tensor sizes in bytes, grouped by where the engine puts them."""
@@ -34,6 +38,9 @@ class Weights:
     largest: Mapping[str, int] = field(default_factory=dict, compare=False)
     """The largest tensor of each role over all blocks, by its name without block and `.weight`: `ffn_up`."""
 
+    logits: int = 0
+    """The result of the output matrix for the tokens that the loader asks a device with."""
+
     @property
     def total(self) -> int:
         """All weights of the file, each counted once."""
@@ -47,14 +54,20 @@ class Weights:
         there = _within(self.blocks[layer], limit)
         return there if experts or not self.experts else there - _within(self.experts[layer], limit)
 
+    def head_refused(self, limit: int | None) -> bool:
+        """Whether a device with that largest tensor leaves the output matrix in RAM: for its own size, or for
+        that of its result, with which the loader asks (`ggml_backend_vk_device_supports_op`).
+        """
+        return limit is not None and max(*self.output, self.output_copy, self.logits, 0) > limit
+
     def output_on(self, limit: int | None) -> int:
         """Bytes of the output head on a device; a tied model has a second copy of its embedding there."""
-        copy = (self.output_copy,) if self.output_copy else ()
-        return _within((*self.output, *copy), limit)
+        sizes = (*self.output, self.output_copy)
+        return sum(sizes) - (max(sizes) if self.head_refused(limit) else 0)
 
     def output_off(self, limit: int | None) -> int:
         """Bytes of the output head that a device refuses and that stay in RAM (not the tied copy)."""
-        return sum(self.output) - _within(self.output, limit)
+        return max(self.output, default=0) if self.head_refused(limit) and not self.output_copy else 0
 
 
 def weights_of(header: Header, shape: ModelShape) -> Weights:
@@ -93,6 +106,7 @@ def weights_of(header: Header, shape: ModelShape) -> Weights:
         everywhere,
         tuple(map(tuple, experts)),
         largest,
+        _ASKED_TOKENS * 4 * shape.n_vocab if has_output or copy else 0,
     )
 
 

@@ -273,6 +273,21 @@ def test_a_device_that_refuses_large_tensors_leaves_them_in_ram() -> None:
     assert found.host.model == plan(MODEL, gpu(24 * GIB)).host.model + output
 
 
+@pytest.mark.parametrize(("rows", "refused"), [(65_536, False), (65_537, True)])
+def test_a_matrix_whose_result_is_too_large_for_a_device_stays_in_ram(rows: int, refused: bool) -> None:
+    """Seen with llama-server b10434: 65,536 rows go to a device of 128 MiB per tensor, one more does not.
+
+    The loader asks with 512 tokens: 65,536 rows * 512 tokens * 4 bytes = 128 MiB.
+    """
+    header = llama_like(n_layer=4, n_embd=512, n_ff=1_024, n_head=8, n_vocab=rows)
+    small = plan(header, gpu(4 * GIB, max_tensor=128 * MIB))
+    output = next(t.n_bytes for t in header.tensors if t.name == "output.weight")
+
+    assert output < 128 * MIB
+    moved = small.host.model - plan(header, gpu(4 * GIB)).host.model
+    assert moved == (output if refused else 0)
+
+
 def test_embedding_models_keep_the_output_of_whole_batches(smollm2_path: Path) -> None:
     header = read_header(smollm2_path)
     served = plan(header, gpu(4 * GIB), ctx=4_096, parallel=2, n_ubatch=512)
