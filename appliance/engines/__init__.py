@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from appliance.engines.choice import choose
-from appliance.engines.discovery import discover
+from appliance.engines.discovery import discover, without_gpu
 from appliance.engines.logs import LogRing
 from appliance.engines.measure import measure
 from appliance.engines.pidfile import end_orphans
@@ -49,6 +49,7 @@ __all__ = [
     "end_orphans",
     "measure",
     "session",
+    "without_gpu",
 ]
 
 

@@ -31,6 +31,8 @@ LOOK_S = 15.0
 VULKAN_S = 5.0
 """Seconds for Vulkan's own answer: without it a plan knows less, and nothing else is lost."""
 CHILDREN = Path(__file__).parent / "children"
+_PACKAGES: dict[EngineKind, str] = {"xllamacpp": "xllamacpp", "llama-cpp-python": "llama_cpp_python"}
+"""Distributions of the engines in our own environment, the faster one on a CPU first."""
 _VERSION = re.compile(r"version: (\S.*)")
 
 
@@ -42,11 +44,11 @@ async def discover(engine: settings.Engine) -> tuple[Build, ...]:
     looks: list[Coroutine[Any, Any, Build | None]] = []
     if engine.llama_server:
         looks.append(_llama_server(_expanded(engine.llama_server)))
-    looks.append(_python("xllamacpp", "xllamacpp", "xllamacpp"))
+    looks.append(_python("xllamacpp", "xllamacpp"))
     on_path = shutil.which("llama-server")
     if on_path and not (engine.llama_server and _same(on_path, engine.llama_server)):
         looks.append(_llama_server(on_path))
-    looks.append(_python("llama-cpp-python", "llama_cpp_python", "llama_cpp"))
+    looks.append(_python("llama-cpp-python", "llama_cpp"))
     return tuple(build for build in await asyncio.gather(*looks) if build is not None)
 
 
@@ -107,10 +109,24 @@ def _unusable(path: str, version: str | None, note: str) -> Build:
     return Build("llama-server", path, version, f"llama-server ({path})", note=note, usable=False)
 
 
-async def _python(kind: EngineKind, distribution: str, module: str) -> Build | None:
+def without_gpu(engine: settings.Engine) -> str | None:
+    """The build that a machine without a GPU would use, as far as is known without starting one."""
+    for kind, distribution in _PACKAGES.items():
+        if engine.kind in ("auto", kind) and (version := _version(distribution)) is not None:
+            return f"{kind} {version}"
+    return None
+
+
+def _version(distribution: str) -> str | None:
     try:
-        version = importlib.metadata.version(distribution)
+        return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+async def _python(kind: EngineKind, module: str) -> Build | None:
+    version = _version(_PACKAGES[kind])
+    if version is None:
         return None
     name = f"{kind} {version}"
     code, text = await ask(

@@ -37,7 +37,7 @@ class Fits:
         self._cache = HeaderCache(library.paths)
         self._problem = None if looked.error is None else looked.error.message
         asked = looked.choice is not None  # else a glance found no GPU, and RAM is all there is
-        self._build = looked.build().build if asked else ""
+        self._build = looked.build().build if asked else looked.likely or ""
         self._devices = looked.devices() if asked else ()
         self._host = looked.host()
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from appliance.engines import Build, Choice, choose, discover
+from appliance.engines import Build, Choice, choose, discover, without_gpu
 from appliance.engines.environment import child_environment
 from appliance.errors import EngineError
 from appliance.hardware import Machine, detect_safely
@@ -52,6 +52,9 @@ class Survey:
 
     seen: Mapping[str, float] = field(default_factory=dict)
     """Bandwidths that replies of the chosen engine showed, by device name and `Host`."""
+
+    likely: str | None = None
+    """The build that would be chosen, where none was asked (`glance`)."""
 
     def build(self) -> Build:
         """The engine to use. Raises the EngineError that choosing ended with."""
@@ -126,12 +129,7 @@ async def survey(
         choice = choose(builds, wanted.kind)
     except EngineError as error:
         return Survey(machine, builds, None, error, own)
-    seen = (
-        {}
-        if paths is None
-        else await asyncio.to_thread(Lessons(paths.learned).bandwidths, choice.build.build)
-    )
-    return Survey(machine, builds, choice, None, own, seen)
+    return Survey(machine, builds, choice, None, own, await _seen(paths, choice.build.build))
 
 
 async def glance(settings: Settings, paths: Paths | None = None) -> Survey:
@@ -142,5 +140,13 @@ async def glance(settings: Settings, paths: Paths | None = None) -> Survey:
     if sys.platform.startswith(_ALL_GPUS_SEEN):
         machine, own = await asyncio.gather(detect_safely(), asyncio.to_thread(memory.own, paths))
         if not machine.gpus:
-            return Survey(machine, (), None, None, own)
+            likely = without_gpu(settings.engine)
+            return Survey(machine, (), None, None, own, await _seen(paths, likely), likely)
     return await survey(settings, paths=paths)
+
+
+async def _seen(paths: Paths | None, build: str | None) -> Mapping[str, float]:
+    """Bandwidths that replies showed."""
+    if paths is None or build is None:
+        return {}
+    return await asyncio.to_thread(Lessons(paths.learned).bandwidths, build)

@@ -14,6 +14,7 @@ from appliance.errors import ApplianceError, NoEngine, NotVerified
 from appliance.gguf import Slim, read_slim
 from appliance.hardware import Machine
 from appliance.operations import fits
+from appliance.operations.answer import answer
 from appliance.operations.header_cache import HeaderCache
 from appliance.operations.headers import of_stored
 from appliance.operations.learning import Lessons
@@ -157,6 +158,16 @@ class TestFits:
         looked = await glance(library.settings)
         assert looked.machine.ram_total
         assert row(library, REF, looked)["fits"]["where"] in ("gpu", "partly", "cpu")
+
+    async def test_what_the_engine_measured_is_listed_so_without_asking_it_again(
+        self, library: Library, smollm2_path: Path
+    ) -> None:
+        await take(library, smollm2_path)
+        before = row(library, REF, await glance(library.settings, library.paths))["fits"]
+        await answer(library, {"model": REF})
+        after = row(library, REF, await glance(library.settings, library.paths))["fits"]
+
+        assert (before["how"], after["how"]) == ("computed", "measured")
 
 
 class TestStates:
