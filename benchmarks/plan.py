@@ -23,9 +23,9 @@ from pathlib import Path
 from appliance.engines import Build, Choice, discover
 from appliance.gguf import Header, read_slim
 from appliance.hardware import Machine
-from appliance.operations.headers import of_file
-from appliance.operations.plan import Wishes, plan_subject, request_for
-from appliance.operations.survey import Survey
+from appliance.operations.machine.survey import Survey
+from appliance.operations.plans.headers import of_file
+from appliance.operations.plans.plan import Wishes, plan_subject, request_for
 from appliance.paths import Paths
 from appliance.planning import DeviceMemory, HostMemory, PlanRequest, make_plan
 from appliance.settings import Engine, Settings

@@ -23,7 +23,7 @@ def list_engines(as_json: bool) -> None:
         document = client.call("GET", "/api/engines", timeout_s=60)
     else:
         from appliance import settings
-        from appliance.operations.survey import survey
+        from appliance.operations.machine.survey import survey
 
         document = run(survey(settings.load(find_paths().config_file))).to_json()
     if as_json:

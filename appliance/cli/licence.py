@@ -38,7 +38,8 @@ def with_licence(call: Callable[[bool], T], accepted: bool) -> T:
 
 async def allowed(shelf: Library, name: str, accepted: bool) -> ModelRef:
     """The model of a name, once its licence is accepted. Raises UnknownModel or LicenseNotAccepted."""
-    from appliance.operations import catalog, family
+    from appliance.operations import catalog
+    from appliance.operations.plans import family
 
     ref = await family.resolve(shelf, name)
     catalog.require_license(shelf, ref, accepted)

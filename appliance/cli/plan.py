@@ -80,6 +80,6 @@ def _where(name: str) -> str:
 
 
 async def _plan_here(body: dict[str, Any]) -> dict[str, Any]:
-    from appliance.operations.answer import answer
+    from appliance.operations.plans.answer import answer
 
     return await answer(library(), body)

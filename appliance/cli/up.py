@@ -30,9 +30,9 @@ from appliance.cli.wishes import (
 from appliance.client import DownloadRow
 from appliance.daemon import Download, Interrupted, Options, serve
 from appliance.errors import UnknownModel
-from appliance.operations.family import is_family, resolve
-from appliance.operations.plan import Wishes
-from appliance.operations.survey import Note
+from appliance.operations.machine.survey import Note
+from appliance.operations.plans.family import is_family, resolve
+from appliance.operations.plans.plan import Wishes
 
 if TYPE_CHECKING:
     from appliance.operations.models import Library

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from appliance.daemon.served import ServingSnapshot
 from appliance.engines import EngineSnapshot
-from appliance.operations.read_back import device_of
+from appliance.operations.lessons.read_back import device_of
 from appliance.planning import Plan
 from appliance.planning.values import HOST
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from appliance.engines.environment import child_environment
 from appliance.monitor import GpuView
-from appliance.operations.cards import matched
-from appliance.operations.survey import Survey
+from appliance.operations.machine.cards import matched
+from appliance.operations.machine.survey import Survey
 
 
 def views_by_device(looked: Survey, views: Sequence[GpuView]) -> Mapping[str, GpuView]:

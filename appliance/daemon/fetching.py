@@ -10,8 +10,9 @@ from appliance.catalog import ModelRef
 from appliance.daemon.download import Download
 from appliance.daemon.serving import Serving
 from appliance.errors import ApplianceError
-from appliance.operations import catalog, family
+from appliance.operations import catalog
 from appliance.operations.models import Library
+from appliance.operations.plans import family
 from appliance.store import OnProgress, Repaired
 
 log = logging.getLogger("appliance.downloads")

@@ -15,12 +15,12 @@ from pathlib import Path
 from appliance.catalog import ModelRef
 from appliance.engines import Build, Launch
 from appliance.errors import ApplianceError, EngineFailed
-from appliance.operations.drafts import served_with
-from appliance.operations.headers import of_stored
-from appliance.operations.learning import Lessons
+from appliance.operations.lessons.learning import Lessons
+from appliance.operations.machine.survey import Survey, survey
 from appliance.operations.models import Library
-from appliance.operations.plan import Wishes, plan_subject, request_for, require_fit
-from appliance.operations.survey import Survey, survey
+from appliance.operations.plans.drafts import served_with
+from appliance.operations.plans.headers import of_stored
+from appliance.operations.plans.plan import Wishes, plan_subject, request_for, require_fit
 from appliance.planning import Plan, Reason
 from appliance.planning.stepdown import MAX_STEPS, given_up, limits_after, step_line
 from appliance.store import Stored

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from appliance.operations.survey import Survey, glance
+from appliance.operations.machine.survey import Survey, glance
 from appliance.settings import Settings
 
 FRESH_S = 60.0

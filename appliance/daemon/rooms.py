@@ -22,7 +22,7 @@ from appliance.daemon.watching import PlanWatch
 from appliance.journal import Journal
 from appliance.monitor import Monitor
 from appliance.operations import remote as remote_operations
-from appliance.operations.learning import Lessons
+from appliance.operations.lessons.learning import Lessons
 from appliance.operations.models import Library
 from appliance.paths import Paths
 from appliance.remotes import RemotePool

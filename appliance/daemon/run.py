@@ -31,10 +31,10 @@ from appliance.gateway.app import make_app, make_runner
 from appliance.gateway.control import routes
 from appliance.gateway.data import GATE
 from appliance.gateway.gate import Gate
+from appliance.operations.machine.survey import Note
 from appliance.operations.models import Library
-from appliance.operations.plan import Wishes
+from appliance.operations.plans.plan import Wishes
 from appliance.operations.ports import holder
-from appliance.operations.survey import Note
 from appliance.paths import Paths
 
 log = logging.getLogger("appliance.daemon")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from appliance.catalog import ModelRef
 from appliance.engines import EngineSnapshot, EngineState
 from appliance.errors import ApplianceError
-from appliance.operations.survey import Note, Survey
+from appliance.operations.machine.survey import Note, Survey
 from appliance.planning import Plan
 
 

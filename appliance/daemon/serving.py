@@ -28,10 +28,10 @@ from appliance.daemon.orders import Orders
 from appliance.daemon.served import ServingSnapshot
 from appliance.engines import Build, Endpoint, Engine, EngineSnapshot, Launch, LogLine, LogRing
 from appliance.errors import ApplianceError, EngineFailed, ModelMissing, NotVerified
-from appliance.operations.learning import Lessons
+from appliance.operations.lessons.learning import Lessons
+from appliance.operations.machine.survey import Note, Survey
 from appliance.operations.models import Library
-from appliance.operations.plan import Wishes
-from appliance.operations.survey import Note, Survey
+from appliance.operations.plans.plan import Wishes
 from appliance.planning import Plan
 
 log = logging.getLogger("appliance.serving")

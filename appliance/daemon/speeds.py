@@ -11,8 +11,8 @@ from statistics import median
 from appliance.gateway.ports import Conditions, Outcome
 from appliance.monitor import MonitorSnapshot, PowerSource, power_source
 from appliance.planning import HOST, Plan
-from appliance.planning.reads import between
-from appliance.planning.speed import place_of
+from appliance.planning.speed.reads import between
+from appliance.planning.speed.rule import place_of
 
 log = logging.getLogger("appliance.speeds")
 

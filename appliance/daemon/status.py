@@ -14,7 +14,7 @@ from appliance.daemon.served import ServingSnapshot
 from appliance.gateway.admission import QueueSnapshot
 from appliance.journal import Row, Today
 from appliance.monitor import MonitorSnapshot
-from appliance.operations.survey import Note
+from appliance.operations.machine.survey import Note
 from appliance.paths import Paths
 from appliance.text import clean_line
 

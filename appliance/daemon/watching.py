@@ -15,8 +15,8 @@ from appliance.daemon.served import ServingSnapshot
 from appliance.daemon.serving import Serving
 from appliance.errors import ApplianceError
 from appliance.monitor import GpuView, MonitorSnapshot
-from appliance.operations.learning import Lessons
-from appliance.operations.survey import Note
+from appliance.operations.lessons.learning import Lessons
+from appliance.operations.machine.survey import Note
 from appliance.planning import Plan
 from appliance.units import size
 

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from appliance import catalog, settings
 from appliance.errors import ApplianceError
+from appliance.operations.machine.survey import Survey, survey
 from appliance.operations.ports import holder
-from appliance.operations.survey import Survey, survey
 from appliance.paths import Paths
 from appliance.units import GIB, size
 

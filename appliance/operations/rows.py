@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from appliance.operations.fits import Fits
+from appliance.operations.machine.survey import Survey
 from appliance.operations.models import Library, orphan
-from appliance.operations.survey import Survey
+from appliance.operations.plans.fits import Fits
 from appliance.store import Holding, Stored
 
 Row = dict[str, Any]

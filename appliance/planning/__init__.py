@@ -5,10 +5,10 @@ Pure: no I/O, no clock. The whole interface of this room is what is exported her
 
 from __future__ import annotations
 
-from appliance.planning.cache import Load, kv_bytes, kv_layer_bytes, state_bytes
-from appliance.planning.compute import Era, cpu_compute, era_of, gpu_compute, host_compute
 from appliance.planning.flags import Flags, parse_flags
 from appliance.planning.measured import apply_measurement
+from appliance.planning.memory.cache import Load, kv_bytes, kv_layer_bytes, state_bytes
+from appliance.planning.memory.compute import Era, cpu_compute, era_of, gpu_compute, host_compute
 from appliance.planning.plan import make_plan
 from appliance.planning.result import MemoryPlan, Plan, Reason, Speed
 from appliance.planning.rough import Fit, FitHow, Where, fit_of, rough_fit

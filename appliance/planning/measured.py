@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from appliance.planning import accounts
-from appliance.planning.estimate import ENGINE_PROCESS
+from appliance.planning.choice.estimate import ENGINE_PROCESS
 from appliance.planning.result import MemoryPlan, Plan, Reason
 from appliance.planning.values import MeasuredRow
+from appliance.planning.words import accounts
 
 
 def apply_measurement(plan: Plan, rows: Mapping[str, MeasuredRow]) -> Plan:

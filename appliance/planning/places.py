@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from appliance.planning.candidate import Bytes
-from appliance.planning.estimate import Estimator
+from appliance.planning.choice.candidate import Bytes
+from appliance.planning.choice.estimate import Estimator
+from appliance.planning.choice.search import Choice
 from appliance.planning.result import Beside, MemoryPlan, OverheadHow
-from appliance.planning.search import Choice
 from appliance.planning.values import HOST
 
 

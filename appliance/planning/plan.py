@@ -6,16 +6,17 @@ from collections.abc import Mapping, Sequence
 
 from appliance.errors import UsageError
 from appliance.gguf import Header
-from appliance.planning import accounts, change, explain
-from appliance.planning.cache import known_kv_type, quantised
-from appliance.planning.estimate import Estimator, is_shared
+from appliance.planning.choice import change
+from appliance.planning.choice.estimate import Estimator, is_shared
+from appliance.planning.choice.search import Choice, choose
+from appliance.planning.choice.splits import counts
 from appliance.planning.flags import Flags
+from appliance.planning.memory.cache import known_kv_type, quantised
 from appliance.planning.places import device_memory, host_memory
 from appliance.planning.result import MemoryPlan, Plan, Reason, Speed
-from appliance.planning.search import Choice, choose
-from appliance.planning.speed import how_of
-from appliance.planning.splits import counts
+from appliance.planning.speed.rule import how_of
 from appliance.planning.values import DeviceMemory, HostMemory, Learned, PlanRequest, Projector
+from appliance.planning.words import accounts, explain
 
 
 def make_plan(

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from appliance.planning.estimate import driver_overhead
+from appliance.planning.choice.estimate import driver_overhead
+from appliance.planning.choice.profiles import CHAT_CTX, MIN_CTX
 from appliance.planning.plan import usable_devices
-from appliance.planning.profiles import CHAT_CTX, MIN_CTX
-from appliance.planning.reads import Read
 from appliance.planning.result import Plan
 from appliance.planning.rough import Fit, Where
-from appliance.planning.speed import tokens_per_second
+from appliance.planning.speed.reads import Read
+from appliance.planning.speed.rule import tokens_per_second
 from appliance.planning.values import DeviceMemory, HostMemory, PlanRequest, Profile
 
 Kind = Literal["chat", "other", "embedding", "rerank"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from appliance.planning.reads import Read
+from appliance.planning.speed.reads import Read
 from appliance.planning.values import Split
 
 FlashAttention = Literal["on", "auto"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from appliance.planning.estimate import ENGINE_PROCESS, driver_overhead, is_shared
+from appliance.planning.choice.estimate import ENGINE_PROCESS, driver_overhead, is_shared
 from appliance.planning.plan import usable_devices
 from appliance.planning.result import Plan
 from appliance.planning.values import DeviceMemory, HostMemory, PlanRequest

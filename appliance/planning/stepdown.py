@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from appliance.planning.cache import bytes_per_32
+from appliance.planning.memory.cache import bytes_per_32
 from appliance.planning.result import Plan, Reason
 from appliance.planning.values import HOST
 from appliance.units import MIB

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from appliance.gguf import Header
-from appliance.planning.estimate import Estimator
+from appliance.planning.choice.estimate import Estimator
+from appliance.planning.choice.profiles import MIN_CTX, trained_ctx
+from appliance.planning.choice.search import choose
 from appliance.planning.plan import usable_devices
-from appliance.planning.profiles import MIN_CTX, trained_ctx
-from appliance.planning.search import choose
 from appliance.planning.values import KV_TYPES, DeviceMemory, HostMemory, Learned, PlanRequest, Projector
 
 _CONTEXTS = (4_096, 8_192, 16_384, 32_768, 65_536, 131_072, 262_144)

@@ -22,9 +22,9 @@ from appliance.engines import Build, Choice, EngineState
 from appliance.gateway.ports import Served
 from appliance.hardware import Machine
 from appliance.monitor import Monitor
-from appliance.operations.learning import Lessons
+from appliance.operations.lessons.learning import Lessons
+from appliance.operations.machine.survey import Survey
 from appliance.operations.models import Library
-from appliance.operations.survey import Survey
 from appliance.paths import Paths
 from appliance.settings import Governor
 from appliance.units import GIB

@@ -18,9 +18,9 @@ from appliance.daemon.speeds import TOGETHER, BandwidthLearner, conditions_of, p
 from appliance.gateway.ports import Conditions, Outcome, Served
 from appliance.hardware.types import Battery
 from appliance.monitor import Monitor, MonitorSnapshot
-from appliance.operations.learning import Lessons
+from appliance.operations.lessons.learning import Lessons
 from appliance.planning import Plan
-from appliance.planning.reads import Read
+from appliance.planning.speed.reads import Read
 from appliance.settings import Governor
 from tests.daemon.shelf import Shelf
 from tests.planning.machines import GIB, gpu, llama_like, plan

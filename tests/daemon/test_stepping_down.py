@@ -15,7 +15,7 @@ from appliance.daemon.status import notes
 from appliance.engines import Build
 from appliance.errors import EngineFailed
 from appliance.monitor import MonitorSnapshot
-from appliance.operations.plan import Wishes
+from appliance.operations.plans.plan import Wishes
 from appliance.paths import Paths
 from appliance.planning import Plan
 from appliance.planning.stepdown import MAX_STEPS

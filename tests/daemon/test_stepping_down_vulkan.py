@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.operations.plan import Wishes
+from appliance.operations.plans.plan import Wishes
 from appliance.paths import Paths
 from tests.daemon.house import SERVED, house
 from tests.engines.binaries import llama_server

@@ -18,7 +18,7 @@ from appliance.errors import EngineFailed
 from appliance.gguf import read_header
 from appliance.paths import Paths
 from appliance.planning import Load, Plan
-from appliance.planning.extras import DraftModel, projector_of
+from appliance.planning.memory.extras import DraftModel, projector_of
 from appliance.units import MIB
 from tests.engines.clip_file import Vision, write_clip
 from tests.engines.launches import MODEL_ID, build, launch, plan, without_devices

@@ -11,7 +11,7 @@ from appliance.engines import Engine, EngineSnapshot, Launch, measure
 from appliance.gguf import read_header
 from appliance.paths import Paths
 from appliance.planning import DeviceMemory, Load, MemoryPlan, Plan
-from appliance.planning.extras import DraftModel, projector_of
+from appliance.planning.memory.extras import DraftModel, projector_of
 from appliance.units import MIB
 from tests.engines.clip_file import Vision, write_clip
 from tests.engines.launches import build, launch, plan

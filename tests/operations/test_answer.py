@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from appliance.errors import UnknownModel, UsageError
-from appliance.operations import speeds
-from appliance.operations.answer import answer
-from appliance.operations.headers import NoHeader
-from appliance.operations.question import question_of, wishes_of
+from appliance.operations.lessons import speeds
+from appliance.operations.plans.answer import answer
+from appliance.operations.plans.headers import NoHeader
+from appliance.operations.plans.question import question_of, wishes_of
 from appliance.paths import Paths
 from appliance.units import GIB, MIB
 from tests.operations.families import KIN, LARGE, SMALL, library_of, unseen

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from appliance.hardware import Gpu
-from appliance.operations.cards import matched
+from appliance.operations.machine.cards import matched
 from appliance.planning import DeviceMemory
 from appliance.units import GIB
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from appliance.errors import UsageError
-from appliance.operations.described import MOST_GPUS, available, described
+from appliance.operations.plans.described import MOST_GPUS, available, described
 from appliance.planning import DeviceMemory
 from appliance.units import GIB, MIB
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from appliance.errors import ModelMissing, UnknownModel, UsageError
-from appliance.operations.drafts import planned_with, served_with
-from appliance.operations.headers import subject_of
+from appliance.operations.plans.drafts import planned_with, served_with
+from appliance.operations.plans.headers import subject_of
 from appliance.paths import Paths
 from tests.operations.families import SMALL, library_of
 from tests.operations.hubhouse import library

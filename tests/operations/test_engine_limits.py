@@ -9,8 +9,8 @@ import pytest
 
 from appliance.engines import Build
 from appliance.errors import UsageError
-from appliance.operations.engine_limits import within
-from appliance.operations.headers import Subject, of_file
+from appliance.operations.plans.engine_limits import within
+from appliance.operations.plans.headers import Subject, of_file
 from appliance.planning import DeviceMemory, PlanRequest, Projector
 
 SERVER = Build("llama-server", "/bin/llama-server", "10434", "llama-server 10434")

@@ -10,11 +10,11 @@ import pytest
 
 from appliance.errors import UnknownModel
 from appliance.hardware import Machine
-from appliance.operations import family
-from appliance.operations.described import described
-from appliance.operations.family import Ground, Ranking, is_family, ranking
-from appliance.operations.plan import Wishes
-from appliance.operations.survey import Survey
+from appliance.operations.machine.survey import Survey
+from appliance.operations.plans import family
+from appliance.operations.plans.described import described
+from appliance.operations.plans.family import Ground, Ranking, is_family, ranking
+from appliance.operations.plans.plan import Wishes
 from appliance.paths import Paths
 from appliance.units import GIB
 from tests.operations.families import HUGE, KIN, LARGE, MIDDLE, SMALL, Entry, library_of, unseen

@@ -24,10 +24,10 @@ from appliance.errors import (
     UsageError,
 )
 from appliance.gguf import read_header, read_slim
-from appliance.operations import header_cache, headers
-from appliance.operations.header_cache import HeaderCache
-from appliance.operations.headers import NoHeader, Subject, subject_of
 from appliance.operations.models import Library
+from appliance.operations.plans import header_cache, headers
+from appliance.operations.plans.header_cache import HeaderCache
+from appliance.operations.plans.headers import NoHeader, Subject, subject_of
 from appliance.paths import Paths
 from appliance.settings import Downloads, Settings
 from tests.engines.clip_file import Vision, write_clip

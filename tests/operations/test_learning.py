@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from appliance.operations import learned_file
-from appliance.operations.learning import FORGOTTEN_AFTER_S, MEASURED_FOR_S, Lessons
+from appliance.operations.lessons import learned_file
+from appliance.operations.lessons.learning import FORGOTTEN_AFTER_S, MEASURED_FOR_S, Lessons
 from appliance.planning import Learned, MeasuredRow, MemoryPlan, Plan
 from appliance.planning.result import Beside
 from appliance.units import GIB, MIB

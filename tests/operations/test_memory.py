@@ -15,8 +15,8 @@ import pytest
 from appliance import processes
 from appliance.engines import pidfile
 from appliance.hardware import Gpu, Machine, Program
-from appliance.operations import memory
-from appliance.operations.memory import NOTHING, Own
+from appliance.operations.machine import memory
+from appliance.operations.machine.memory import NOTHING, Own
 from appliance.paths import Paths
 from appliance.planning import DeviceMemory
 from appliance.units import GIB, MIB

@@ -12,11 +12,11 @@ from appliance.engines import Build, Choice
 from appliance.errors import DoesNotFit
 from appliance.gguf import StubPart, read_header, read_slim
 from appliance.hardware import Machine
-from appliance.operations import asking
-from appliance.operations.headers import Subject
-from appliance.operations.learning import Lessons
-from appliance.operations.plan import Wishes, plan_subject, request_for, require_fit
-from appliance.operations.survey import Survey
+from appliance.operations.lessons.learning import Lessons
+from appliance.operations.machine.survey import Survey
+from appliance.operations.plans import asking
+from appliance.operations.plans.headers import Subject
+from appliance.operations.plans.plan import Wishes, plan_subject, request_for, require_fit
 from appliance.paths import Paths
 from appliance.planning import (
     DeviceMemory,
@@ -183,7 +183,7 @@ class TestTheEngineIsAsked:
             return computed(plan, factor=0.1 * 2 ** len(asked.plans))
 
         asked = Asked(monkeypatch, says)
-        monkeypatch.setattr("appliance.operations.asking.time.monotonic", lambda: now[0])
+        monkeypatch.setattr("appliance.operations.plans.asking.time.monotonic", lambda: now[0])
         plan = await self.planned(subject, survey(ROOM + 100 * MIB), paths)
         assert len(asked.plans) == 2
         assert plan.measured

@@ -13,15 +13,15 @@ from appliance.engines import Build, Choice
 from appliance.errors import ApplianceError, NoEngine, NotVerified
 from appliance.gguf import Slim, read_slim
 from appliance.hardware import Machine
-from appliance.operations import fits
-from appliance.operations.answer import answer
-from appliance.operations.header_cache import HeaderCache
-from appliance.operations.headers import of_stored
-from appliance.operations.learning import Lessons
+from appliance.operations.lessons.learning import Lessons
+from appliance.operations.machine.survey import Survey, glance
 from appliance.operations.models import Library
-from appliance.operations.plan import Wishes, request_for
+from appliance.operations.plans import fits
+from appliance.operations.plans.answer import answer
+from appliance.operations.plans.header_cache import HeaderCache
+from appliance.operations.plans.headers import of_stored
+from appliance.operations.plans.plan import Wishes, request_for
 from appliance.operations.rows import rows
-from appliance.operations.survey import Survey, glance
 from appliance.paths import Paths
 from appliance.planning import DeviceMemory, MeasuredRow, make_plan
 from appliance.units import GIB, MIB
@@ -94,7 +94,7 @@ class TestFits:
             reads.append(path)
             return read_slim(path)
 
-        monkeypatch.setattr("appliance.operations.headers.read_slim", counted)
+        monkeypatch.setattr("appliance.operations.plans.headers.read_slim", counted)
         await take(library, smollm2_path)
         for _ in range(3):
             rows(library, looked=seen())

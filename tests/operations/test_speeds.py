@@ -9,7 +9,7 @@ import pytest
 
 from appliance import paths as paths_room
 from appliance.journal import Journal, Row
-from appliance.operations.speeds import seen
+from appliance.operations.lessons.speeds import seen
 
 
 @pytest.fixture

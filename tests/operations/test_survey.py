@@ -14,8 +14,8 @@ import pytest
 
 from appliance import processes
 from appliance.engines import pidfile
-from appliance.operations.learning import Lessons
-from appliance.operations.survey import Survey, glance, survey
+from appliance.operations.lessons.learning import Lessons
+from appliance.operations.machine.survey import Survey, glance, survey
 from appliance.paths import Paths
 from appliance.settings import Engine, Settings
 from appliance.units import MIB

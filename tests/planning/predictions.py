@@ -7,9 +7,9 @@ from typing import Literal
 
 from appliance.gguf import shape_of
 from appliance.planning import DeviceMemory, kv_bytes, state_bytes
-from appliance.planning.compute import ComputeModel
-from appliance.planning.placement import Placement, place
-from appliance.planning.weights import weights_of
+from appliance.planning.memory.compute import ComputeModel
+from appliance.planning.memory.placement import Placement, place
+from appliance.planning.memory.weights import weights_of
 from tests.planning import truth
 from tests.planning.truth import MIB, Row
 from tests.planning.truth_header import with_tensors

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from appliance.planning.allocator import Step, aligned, peak
-from appliance.planning.graph import Graph, floats
+from appliance.planning.memory.allocator import Step, aligned, peak
+from appliance.planning.memory.graph import Graph, floats
 
 A, B, C, D, E = range(5)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from appliance.planning import bandwidth_table
-from appliance.planning.bandwidth import _NOISE, _words, device_bandwidth, host_bandwidth
-from appliance.planning.bandwidth_table import GB_PER_S, VARIANTS
+from appliance.planning.speed import table as bandwidth_table
+from appliance.planning.speed.bandwidth import _NOISE, _words, device_bandwidth, host_bandwidth
+from appliance.planning.speed.table import GB_PER_S, VARIANTS
 
 
 @pytest.mark.parametrize(

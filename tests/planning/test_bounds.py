@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from appliance.gguf import Header
 from appliance.planning import PlanRequest
-from appliance.planning.candidate import Candidate
-from appliance.planning.estimate import Estimator
-from appliance.planning.splits import spread
+from appliance.planning.choice.candidate import Candidate
+from appliance.planning.choice.estimate import Estimator
+from appliance.planning.choice.splits import spread
 from appliance.planning.values import Split
 from tests.planning.machines import BUILD, GIB, HOST, MIB, gpu, llama_like, moe_like
 

@@ -11,9 +11,9 @@ import pytest
 
 from appliance.gguf import Header, MetaValue, TensorInfo, shape_of
 from appliance.planning import DeviceMemory, Load
-from appliance.planning.compute import ComputeModel
-from appliance.planning.placement import Placement, place
-from appliance.planning.weights import weights_of
+from appliance.planning.memory.compute import ComputeModel
+from appliance.planning.memory.placement import Placement, place
+from appliance.planning.memory.weights import weights_of
 from appliance.units import MIB
 from tests.planning.machines import llama_like
 

@@ -10,7 +10,7 @@ import pytest
 
 from appliance.gguf import Header, read_header, shape_of
 from appliance.planning import DeviceMemory, HostMemory, Load, Plan, PlanRequest, kv_bytes, make_plan
-from appliance.planning.compute import cpu_compute, output_bytes
+from appliance.planning.memory.compute import cpu_compute, output_bytes
 from appliance.units import GIB, MIB
 from tests.planning import truth
 

@@ -10,7 +10,7 @@ import pytest
 from appliance.errors import GgufError
 from appliance.gguf import Header, MetaValue, encoders_of, read_header, read_header_bytes
 from appliance.planning import DeviceMemory, Load
-from appliance.planning.extras import DraftModel, draft_mismatch, projector_of, with_draft
+from appliance.planning.memory.extras import DraftModel, draft_mismatch, projector_of, with_draft
 from appliance.units import MIB
 from tests.engines.clip_file import Vision, write_clip
 from tests.gguf.writer import BOOL, STRING, U32, entry, gguf

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from appliance.gguf import Header, ModelShape, read_header, shape_of
-from appliance.planning.cache import Load
-from appliance.planning.placement import Placement, place
-from appliance.planning.reads import Read, ReadModel, between, reads_of
+from appliance.planning.memory.cache import Load
+from appliance.planning.memory.placement import Placement, place
+from appliance.planning.memory.weights import Weights, weights_of
+from appliance.planning.speed.reads import Read, ReadModel, between, reads_of
 from appliance.planning.values import DeviceMemory, HostMemory
-from appliance.planning.weights import Weights, weights_of
 from tests.planning.machines import GIB, MIB, gpu, llama_like, moe_like
 
 LOAD = Load(ctx=8_192, slots=2, n_ubatch=512, kv_k="f16", kv_v="f16", n_outputs=2)

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from appliance.gguf import read_header, shape_of
-from appliance.planning.bandwidth import device_bandwidth, host_bandwidth
-from appliance.planning.cache import Load
-from appliance.planning.placement import place
-from appliance.planning.reads import CPU_LAYER_S, Read, ReadModel, gpu_layer_s, reads_of
-from appliance.planning.speed import ONE_PLACE, how_of, place_of, tokens_per_second
+from appliance.planning.memory.cache import Load
+from appliance.planning.memory.placement import place
+from appliance.planning.memory.weights import weights_of
+from appliance.planning.speed.bandwidth import device_bandwidth, host_bandwidth
+from appliance.planning.speed.reads import CPU_LAYER_S, Read, ReadModel, gpu_layer_s, reads_of
+from appliance.planning.speed.rule import ONE_PLACE, how_of, place_of, tokens_per_second
 from appliance.planning.values import HostMemory
-from appliance.planning.weights import weights_of
 from tests.planning.machines import GIB, gpu, llama_like
 
 BITS_4 = 4.5 / 8

@@ -44,7 +44,7 @@ def test_more_context_never_means_more_layers_nor_a_faster_full_context(
 def test_a_smaller_kv_type_fits_wherever_a_larger_one_does_with_about_as_many_layers(
     name: str, free: int
 ) -> None:
-    """One layer less is possible: attention unpacks a quantised cache, and that copy is in the compute buffer."""
+    """One layer less is possible: attention unpacks a quantised cache, and that copy takes memory."""
     card = gpu(free * MIB, backend="vulkan")  # CUDA unpacks a quantised cache into a copy
     found = {(row.kv_type, row.ctx): row for row in rows(HEADERS[name], card)}
     for (kv_type, ctx), row in found.items():

@@ -9,7 +9,7 @@ from typing import Any
 
 from appliance.gguf import Header, ModelShape, shape_of
 from appliance.planning import Load
-from appliance.planning.cache import pad
+from appliance.planning.memory.cache import pad
 
 Row = dict[str, Any]
 DATA = Path(__file__).parent.parent / "data"

@@ -72,7 +72,7 @@ def list_models(here: bool, fits: bool, family: str | None, use: str | None, as_
 async def _rows_here() -> list[dict[str, Any]]:
     """Look at the machine, in child processes, while the catalog is read."""
     from appliance import settings
-    from appliance.operations.survey import glance
+    from appliance.operations.machine.survey import glance
 
     paths = find_paths().make()
     loaded = settings.load(paths.config_file)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from appliance.daemon.commands.base import Area, Document
 from appliance.errors import UsageError
-from appliance.operations.survey import survey
+from appliance.operations.machine.survey import survey
 
 MAX_LINES = 2_000
 

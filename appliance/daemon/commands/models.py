@@ -6,8 +6,8 @@ import asyncio
 
 from appliance.daemon.commands.base import Area, Document
 from appliance.errors import ModelMissing, NotVerified
-from appliance.operations.answer import answer
-from appliance.operations.question import wishes_of
+from appliance.operations.plans.answer import answer
+from appliance.operations.plans.question import wishes_of
 from appliance.operations.rows import rows
 from appliance.operations.upkeep import checkable, repairable
 

@@ -1,0 +1,1 @@
+"""What loads and replies taught. See README.md."""

@@ -1,0 +1,114 @@
+"""A subject, a look at the machine and wishes -> a plan that the engine itself has measured where it can."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from appliance.engines import Build
+from appliance.errors import DoesNotFit
+from appliance.operations.lessons.learning import Lessons
+from appliance.operations.machine.survey import Survey
+from appliance.operations.plans import asking
+from appliance.operations.plans.engine_limits import within
+from appliance.operations.plans.headers import Subject
+from appliance.paths import Paths
+from appliance.planning import Learned, Plan, PlanRequest, Reason, make_plan
+from appliance.planning.values import Profile, Split
+from appliance.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the user asked for; None leaves the number to the planner."""
+
+    ctx: int | None = None
+    parallel: int | None = None
+    gpu_layers: int | None = None
+    kv: str | None = None
+    engine: str | None = None
+    ubatch: int | None = None
+    cpu_moe: int | None = None
+    split: Split | None = None
+    profile: Profile | None = None
+    draft: str | None = None
+    """A smaller model that proposes tokens: a name or a file."""
+
+
+def request_for(settings: Settings, wishes: Wishes, *, embedding: bool = False) -> PlanRequest:
+    """The wishes, then the settings, then the planner's own choice."""
+    engine = settings.engine
+
+    def number(wish: int | None, setting: int | str) -> int | None:
+        if wish is not None:
+            return wish
+        return setting if isinstance(setting, int) else None
+
+    return PlanRequest(
+        ctx=number(wishes.ctx, engine.ctx),
+        parallel=number(wishes.parallel, engine.parallel),
+        gpu_layers=number(wishes.gpu_layers, engine.gpu_layers),
+        kv_type=wishes.kv,
+        reserve=settings.planning.reserve,
+        kv_floor=settings.planning.kv_floor,
+        profile=wishes.profile or engine.profile,
+        embedding=embedding,
+        n_ubatch=wishes.ubatch,
+        cpu_moe=wishes.cpu_moe,
+        split=wishes.split or "layer",
+        decode_goal=settings.goals.decode,
+    )
+
+
+async def plan_subject(
+    subject: Subject,
+    *,
+    looked: Survey,
+    request: PlanRequest,
+    paths: Paths,
+    lessons: Lessons | None = None,
+    ask_engine: bool = True,
+) -> Plan:
+    """Plan for this machine with what earlier loads taught, measured by the engine where it can be asked.
+
+    The figures of a measured plan are the engine's own for exactly its flags. Raises GgufError for a header
+    without a model, UsageError for wishes that make no sense, EngineError when no engine can be used.
+    """
+    build = looked.build()
+    devices, host = looked.devices(), looked.host()
+    subject, wanted, notes = within(build, devices, subject, request)
+
+    def make(wish: PlanRequest, learned: Mapping[str, Learned]) -> Plan:
+        return make_plan(
+            subject.header, devices, host, wish, model=subject.label, engine_build=build.build,
+            mmproj=subject.mmproj, draft=subject.draft, learned=learned,
+        )  # fmt: skip
+
+    learned = await asyncio.to_thread(_lessons_of, lessons, subject, build)
+    if ask_engine:
+        plan, rows = await asking.ask(make, subject, build, wanted, learned, paths)
+        if lessons is not None and rows is not None:
+            await asyncio.to_thread(lessons.note_measured, subject.key, build.build, plan.flags, rows)
+    else:
+        plan = await asyncio.to_thread(make, wanted, learned)
+    if not subject.here:
+        text = "the header is not verified yet: only the download proves it"
+        notes = (*notes, Reason("header_unverified", text))
+    return replace(plan, reasons=(*plan.reasons, *notes)) if notes else plan
+
+
+def require_fit(plan: Plan) -> Plan:
+    """The plan, or DoesNotFit with what is missing and the smallest change that would fit."""
+    if plan.fits:
+        return plan
+    raise DoesNotFit(
+        f"{plan.model} does not fit this machine.",
+        cause=" ".join(reason.text for reason in plan.reasons[-3:]),
+        hint=f"`appliance plan {plan.model}` shows the figures; "
+        "try a smaller --ctx, fewer slots (--parallel 1) or a smaller quant.",
+    )
+
+
+def _lessons_of(lessons: Lessons | None, subject: Subject, build: Build) -> Mapping[str, Learned]:
+    return {} if lessons is None else lessons.of(subject.sha256, build.build)

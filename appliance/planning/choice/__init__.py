@@ -1,0 +1,1 @@
+"""Which way to start the engine. See README.md."""

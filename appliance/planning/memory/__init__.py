@@ -1,0 +1,1 @@
+"""How many bytes a candidate takes at each place. See README.md."""

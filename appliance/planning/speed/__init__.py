@@ -1,0 +1,1 @@
+"""Tokens per second from the bytes of a token. See README.md."""

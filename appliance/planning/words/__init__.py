@@ -1,0 +1,1 @@
+"""The reasons of a plan. See README.md."""
