@@ -13,7 +13,7 @@ from appliance.planning.choice.splits import counts
 from appliance.planning.flags import Flags
 from appliance.planning.memory.cache import known_kv_type, quantised
 from appliance.planning.places import device_memory, host_memory
-from appliance.planning.result import MemoryPlan, Plan, Reason, Speed
+from appliance.planning.result import N_BATCH, MemoryPlan, Plan, Reason, Speed
 from appliance.planning.speed.rule import how_of
 from appliance.planning.values import DeviceMemory, HostMemory, Learned, PlanRequest, Projector
 from appliance.planning.words import accounts, explain
@@ -48,6 +48,7 @@ def make_plan(
         draft=draft,
         learned=learned or {},
     )
+    _check_cache(estimator)
     return _plan(estimator, choose(estimator), devices, model, engine_build)
 
 
@@ -106,6 +107,7 @@ def _plan(
         kv_type=flags.kv_type,
         flash_attn=flags.flash_attn,
         n_ubatch=flags.n_ubatch,
+        n_batch=flags.n_batch,
         threads=flags.threads,
         devices=shown,
         host=ram,
@@ -125,6 +127,19 @@ def _plan(
     )
 
 
+def _check_cache(estimator: Estimator) -> None:
+    """The engine refuses a quantised cache whose rows are no whole blocks of 32 elements per head."""
+    shape, asked = estimator.shape, estimator.request.kv_type
+    if asked is None or not quantised(asked) or not any(shape.cache_layers):
+        return
+    if shape.head_k % 32 or shape.head_v % 32:
+        raise UsageError(
+            f"A {asked} cache is not possible with this model.",
+            cause=f"Its heads have {shape.head_k} elements, and such a cache stores blocks of 32.",
+            hint="Use `--kv f16`, or leave it to the planner.",
+        )
+
+
 def _reasons(
     estimator: Estimator,
     choice: Choice,
@@ -135,7 +150,7 @@ def _reasons(
 ) -> list[Reason]:
     return [
         *explain.model_lines(estimator),
-        *explain.device_lines(estimator, listed, choice.candidate),
+        *explain.device_lines(estimator, listed, choice.candidate, fits=choice.fits),
         *accounts.held_lines(listed),
         *explain.choice_lines(estimator, choice),
         *explain.asked_lines(estimator),
@@ -165,6 +180,7 @@ def _flags(estimator: Estimator, choice: Choice, listed: Sequence[DeviceMemory])
         kv_type=taken.kv_type,
         flash_attn="on" if quantised(taken.kv_type) or request.split == "tensor" else "auto",
         n_ubatch=taken.n_ubatch,
+        n_batch=max(N_BATCH, taken.n_ubatch),  # the engine cuts a micro-batch to its batch
         threads=estimator.host.threads,
         split=request.split if several else "layer",
         tensor_split=counts(estimator, taken) if several else (),

@@ -149,10 +149,19 @@ class _Search:
         yield base
 
     def _with_experts_in_ram(self, base: Candidate) -> Candidate:
-        """The fewest blocks whose experts have to go to RAM; all when even that is not enough."""
-        moe = self._moe
-        kept = largest(0, moe - 1, lambda n: self._fits(replace(base, cpu_moe=moe - n)))
-        return replace(base, cpu_moe=moe - max(kept, 0))
+        """The fewest blocks whose experts have to go to RAM; as many as RAM holds when that is not enough."""
+        moe, most = self._moe, self._most_experts_in_ram(base)
+        kept = largest(moe - most, moe - 1, lambda n: self._fits(replace(base, cpu_moe=moe - n)))
+        return replace(base, cpu_moe=min(moe - kept, most))
+
+    def _most_experts_in_ram(self, base: Candidate) -> int:
+        """So many of the first blocks that RAM holds their experts."""
+
+        def held(count: int) -> bool:
+            candidate = default_spread(self._est, replace(base, cpu_moe=count))
+            return host_fits(self._est, self._est.estimate(candidate))
+
+        return max(largest(1, self._moe, held), 0)
 
     def _shorter(self, base: Candidate) -> Iterator[Candidate]:
         """Less context down to the floor; for an asked context, down to one slot."""
@@ -182,7 +191,7 @@ class _Search:
                     continue
                 if host_fits(est, estimate):
                     return Choice(spread_out, estimate, True, wanted)
-                short_of_ram = short_of_ram or Choice(spread_out, estimate, False, wanted)
+                short_of_ram = Choice(spread_out, estimate, False, wanted)
             if short_of_ram is not None:
                 break  # fewer layers need more RAM
         in_ram = self._in_ram(least, wanted)
@@ -202,11 +211,12 @@ class _Search:
         def room(ctx: int) -> bool:
             least = ubatches(self._est, ctx, on_gpu=on_gpu)[-1]
             *_, low = self._smaller(self._first(layers, Want(ctx, 1), least, on_gpu))
-            low = replace(low, cpu_moe=low.cpu_moe)
             if self._keeps_goal(low, ctx) and self._fits(low):
                 return True
-            low = replace(low, cpu_moe=self._moe)
-            return bool(self._moe and layers) and self._keeps_goal(low, ctx) and self._fits(low)
+            if not self._moe or not layers or self._est.request.cpu_moe is not None:
+                return False
+            low = replace(low, cpu_moe=self._most_experts_in_ram(low))
+            return self._keeps_goal(low, ctx) and self._fits(low)
 
         alone = self._first(layers, Want(floor_ctx(self._est), 1), UBATCH, on_gpu)
         fast = self._keeps_goal(alone, 0)
@@ -232,7 +242,7 @@ class _Search:
             want.slots,
             self._kv[0],
             n_ubatch,
-            (est.request.cpu_moe or 0) if self._moe else 0,
+            min(est.request.cpu_moe or 0, self._moe),
             None if est.mmproj is None else side,  # type: ignore[arg-type]
             None if est.draft is None else side,  # type: ignore[arg-type]
         )

@@ -155,8 +155,8 @@ class ComputeModel:
     def _host(self, load: Load, parts: _Parts, refused: bool) -> int:
         found = host_compute(self.shape, load, self.era, mask_copies=parts.copies)
         found += load.unit * max(0, parts.returned - self.shape.n_embd)
-        if refused and load.n_outputs >= load.n_ubatch and not self.shape.encoder:
-            found += load.unit * self.shape.n_vocab
+        if refused and not self.shape.encoder:  # the logits are made in RAM
+            found += 4 * self.shape.n_vocab * min(load.n_outputs, load.n_ubatch)
         return found
 
     def _refused(self, device: DeviceMemory) -> bool:

@@ -38,8 +38,10 @@ def model_lines(estimator: Estimator) -> list[Reason]:
     return lines
 
 
-def device_lines(estimator: Estimator, listed: Sequence[DeviceMemory], taken: Candidate) -> list[Reason]:
-    """Why devices are used or left out."""
+def device_lines(
+    estimator: Estimator, listed: Sequence[DeviceMemory], taken: Candidate, *, fits: bool
+) -> list[Reason]:
+    """Why devices are used or left out. `fits`: the plan does."""
     used = {estimator.devices[index].name for index in estimator.used(taken)}
     candidates = {device.name for device in estimator.devices}
     lines: list[Reason] = []
@@ -54,7 +56,7 @@ def device_lines(estimator: Estimator, listed: Sequence[DeviceMemory], taken: Ca
                 Reason(
                     "device_unused",
                     f"{device.name} ({device.description}) is not used: "
-                    f"{_why(device, device.name in candidates)}",
+                    f"{_why(device, device.name in candidates and fits)}",
                 )
             )
     return lines
@@ -180,6 +182,8 @@ def _given_up(estimator: Estimator, choice: Choice) -> list[Reason]:
         lines.append(Reason("fewer_layers", "so not all layers are on the GPU"))
     if {"context_cut", "fewer_layers"} <= {line.code for line in lines}:
         text = f"layers count more than context: `--ctx {own}` keeps the context and gives up layers instead"
+        if not taken.gpu_layers:
+            text = "no layer fits there: `--gpu-layers 0` plans as if there were no GPU, with more context"
         lines.append(Reason("context_first", text))
     return lines
 
