@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from appliance.planning.choice.estimate import ENGINE_PROCESS
 from appliance.planning.result import MemoryPlan, Plan, Reason
-from appliance.planning.values import MeasuredRow
+from appliance.planning.values import HOST, MeasuredRow
 from appliance.planning.words import accounts
 
 
@@ -70,9 +70,10 @@ def _verdict(plan: Plan, places: tuple[MemoryPlan, ...], fits: bool) -> list[Rea
     old = [r for r in plan.reasons if r.code in _VERDICTS]
     worst = min(places, key=lambda p: p.spare if p.spare is not None else 0)
     short = accounts.mib_text(-(worst.spare or 0))
+    name = accounts.RAM if worst.name == HOST else worst.name
     missing = Reason(
         "does_not_fit",
-        f"does not fit: the engine needs {short} more on {worst.name} than it may",
+        f"does not fit: the engine needs {short} more on {name} than it may",
         worst.spare,
     )
     return [missing, *(r for r in old if r.code == "would_fit")]

@@ -53,6 +53,8 @@ class MemoryPlan:
     how: How = "computed"
     """Of model, KV and compute: the engine's own figures, or the planner's formulas."""
     overhead_how: OverheadHow = "typical"
+    ours: int = 0
+    """Bytes of `free` that the model served now still holds."""
     beside: Beside = Beside()
     """Computed, and contained in model, KV and compute."""
     computed_compute: int | None = None

@@ -61,12 +61,34 @@ def given_up(first: Plan, now: Plan) -> tuple[str, ...]:
 
 def step_line(failed: Plan, where: str | None, now: Plan, what: str = "ran out") -> Reason:
     """What ran out where, and what the next plan has instead."""
-    known = where is not None and where in {HOST, *(device.name for device in failed.devices)}
-    place = f"memory of {where}" if known and where != HOST else "RAM" if known else "memory"
-    return Reason("step_down", f"{place} {what} with {_size(failed)}; now {_changes(failed, now)}")
+    text = f"{_place(failed, where)} {what} with {size_of(failed)}; now {_changes(failed, now)}"
+    return Reason("step_down", text)
 
 
-def _size(plan: Plan) -> str:
+def remembered_line(failed: Plan, where: str, now: Plan | None, when: str, until: str) -> Reason:
+    """The same of an earlier load; None: nothing that was left open can get smaller.
+
+    `when` it ran out, and until when that counts, are texts.
+    """
+    text = f"{_place(failed, where)} ran out before (on {when}) with {size_of(failed)}"
+    again = f"tried again after {until}, with more free memory, or by `appliance up {failed.model} --retry`"
+    if now is None:
+        return Reason("ran_out_here", f"{text}, and nothing that was left open can get smaller; {again}")
+    return Reason("ran_out_before", f"{text}, which is remembered; now {_changes(failed, now)} ({again})")
+
+
+def is_less(plan: Plan, failed: Plan) -> bool:
+    """Whether a plan is worth a try after another one ran out of memory."""
+    return plan.fits and plan.flags != failed.flags
+
+
+def _place(plan: Plan, where: str | None) -> str:
+    known = where is not None and where in {HOST, *(device.name for device in plan.devices)}
+    return f"memory of {where}" if known and where != HOST else "RAM" if known else "memory"
+
+
+def size_of(plan: Plan) -> str:
+    """A plan in a few words."""
     layers = f"{plan.gpu_layers} layers on the GPU, " if plan.gpu_layers else ""
     return f"{layers}{plan.parallel} x {plan.ctx} tokens, {plan.kv_type}"
 

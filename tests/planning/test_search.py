@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from appliance.errors import UsageError
+from appliance.gguf import read_header
 from appliance.planning import Holder, HostMemory, Plan, Projector
 from tests.planning.machines import GIB, MIB, codes, flag, gpu, llama_like, moe_like, plan
 
@@ -161,8 +165,8 @@ def test_what_the_served_model_holds_counts_as_free() -> None:
     full = plan(MODEL, gpu(1 * GIB, ours=9 * GIB, total=12 * GIB))
 
     assert full.gpu_layers == 33
-    assert full.devices[0].free == 10 * GIB
-    assert "goes when another is loaded" in _text(full, "ours")
+    assert (full.devices[0].free, full.devices[0].ours) == (10 * GIB, 9 * GIB)
+    assert _text(full, "free") == "free on CUDA0 10240 MiB once the model served now has gone (now 1024 MiB)"
 
 
 def test_other_programs_are_named() -> None:
@@ -222,3 +226,80 @@ def test_experts_asked_of_a_dense_model_are_a_note() -> None:
     assert found.cpu_moe == 0
     assert "-ncmoe" not in found.flags
     assert "no_experts" in codes(found)
+
+
+@pytest.mark.parametrize(("card", "ram"), [(8, 12), (16, 8), (8, 13)])
+def test_card_and_ram_together_hold_a_mixture_that_neither_holds(card: int, ram: int) -> None:
+    """About 17 GiB: the experts of all blocks are too much for RAM, those of some are not."""
+    found = plan(MOE, gpu(card * GIB), host=HostMemory((ram + 4) * GIB, ram * GIB, 8))
+
+    assert found.fits
+    assert found.gpu_layers == 49
+    assert 0 < found.cpu_moe < 48
+
+
+def test_a_card_that_is_not_used_by_a_plan_that_does_not_fit_is_not_called_slower() -> None:
+    found = plan(MOE, gpu(4 * GIB), gpu(4 * GIB, name="CUDA1"), host=HostMemory(8 * GIB, 4 * GIB))
+
+    assert not found.fits
+    assert all("fits there" not in reason.text for reason in found.reasons)
+
+
+def test_the_change_that_would_fit_really_fits_also_below_what_the_planner_gives_up() -> None:
+    named = set()
+    for mib in range(2_800, 3_600, 50):
+        host = HostMemory(8 * GIB, mib * MIB, 8)
+        found = plan(MODEL, gpu(3 * GIB), host=host)
+        text = "" if found.fits else _text(found, "would_fit")
+        if ": --" not in text:
+            continue
+        option, value = text.split(": --")[1].split()
+        key = {"kv": "kv_type"}.get(option, option)
+        changed = {key: value if key == "kv_type" else int(value)}
+        assert plan(MODEL, gpu(3 * GIB), host=host, **changed).fits, text
+        named.add(option)
+
+    assert "parallel" in named
+
+
+def test_a_cache_larger_than_a_device_takes_in_one_piece_does_not_fit() -> None:
+    """A block's keys are 1,024 elements of 2 bytes: 65,536 cells are 128 MiB, which the device just takes."""
+    device = gpu(60 * GIB, max_tensor=128 * MIB)
+    just = plan(MODEL, device, ctx=32_768, parallel=2, kv_type="f16", gpu_layers=33)
+    more = plan(MODEL, device, ctx=32_768, parallel=3, kv_type="f16", gpu_layers=33)
+
+    assert just.fits
+    assert not more.fits
+    assert "one piece of 192 MiB, and CUDA0 takes 128 MiB" in _text(more, "does_not_fit")
+    assert plan(MODEL, device, ctx=32_768, kv_type="f16").parallel <= 2
+
+
+def test_a_cache_type_that_the_heads_do_not_allow_is_refused() -> None:
+    odd = llama_like(n_embd=2_560, n_head=32, n_head_kv=32)  # heads of 80
+
+    with pytest.raises(UsageError, match="q8_0 cache is not possible"):
+        plan(odd, gpu(24 * GIB), kv_type="q8_0")
+    assert plan(odd, gpu(24 * GIB)).kv_type == "f16"
+
+
+def test_a_micro_batch_is_never_larger_than_the_batch() -> None:
+    """The engine cuts it to `-b`."""
+    found = plan(MODEL, gpu(48 * GIB), n_ubatch=8_192)
+
+    assert (found.n_ubatch, found.n_batch) == (8_192, 8_192)
+    assert (flag(found, "-b"), flag(found, "-ub")) == ("8192", "8192")
+
+
+def test_more_blocks_than_there_are_mean_all() -> None:
+    assert plan(MOE, gpu(48 * GIB), cpu_moe=10_000).cpu_moe == 48
+
+
+def test_logits_that_a_device_refuses_are_made_in_ram(gemma3_path: Path) -> None:
+    """Logged with 19 layers and 256 slots: 257.9 MiB of compute in RAM, where the output matrix stays."""
+    header = read_header(gemma3_path)
+    device = gpu(20 * GIB, name="Vulkan0", backend="vulkan", software=True, max_tensor=128 * MIB)
+    found = plan(header, device, gpu_layers=19, ctx=256, parallel=256, n_ubatch=512)
+
+    logits = 256 * 262_144 * 4
+    assert found.host.beside.compute == logits  # the buffer that they go to
+    assert found.host.compute - logits == pytest.approx(257.9 * MIB, rel=0.05)

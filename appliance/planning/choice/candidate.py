@@ -54,3 +54,5 @@ class Estimate:
 
     devices: tuple[Bytes, ...]
     host: Bytes
+    refused: tuple[int, int] | None = None
+    """(Device index, bytes) of a cache tensor that is larger than the device takes in one piece."""

@@ -7,9 +7,10 @@ from dataclasses import replace
 from appliance.planning.choice.candidate import Candidate
 from appliance.planning.choice.estimate import Estimator
 from appliance.planning.choice.profiles import largest
-from appliance.planning.choice.search import Choice, placed
+from appliance.planning.choice.search import Choice, choose, placed
 from appliance.planning.memory.cache import PAD, quantised
 from appliance.planning.result import Reason
+from appliance.planning.values import PlanRequest
 from appliance.planning.words.explain import lack
 
 
@@ -18,12 +19,26 @@ def verdict_lines(estimator: Estimator, choice: Choice) -> list[Reason]:
     if choice.fits:
         return []
     lines = [Reason("does_not_fit", f"does not fit: {lack(estimator, choice.candidate)}")]
-    change = smallest_change(estimator, choice.candidate)
+    left_open = estimator.request.gpu_layers is None
+    change = _below_the_floors(estimator) if left_open else None
+    change = change or smallest_change(estimator, choice.candidate)
     if change:
         lines.append(Reason("would_fit", f"the smallest change that would fit: {change}"))
     else:
         lines.append(Reason("would_fit", "no single option makes it fit: take a smaller model or quant"))
     return lines
+
+
+def _below_the_floors(estimator: Estimator) -> str | None:
+    """What a person may give up and the planner may not: a second slot, a finer cache, context."""
+    request = estimator.request
+    options: list[tuple[str, PlanRequest]] = []
+    if request.parallel != 1:
+        options.append(("--parallel 1", replace(request, parallel=1)))
+    if request.kv_type != "q4_0" and not estimator.shape.head_k % 32 and not estimator.shape.head_v % 32:
+        options.append(("--kv q4_0", replace(request, kv_type="q4_0")))
+    options += [(f"--ctx {ctx}", replace(request, ctx=ctx)) for ctx in (2_048, 1_024) if not request.ctx]
+    return next((text for text, asked in options if choose(estimator.asked(asked)).fits), None)
 
 
 def smallest_change(estimator: Estimator, failed: Candidate) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 
 from appliance.gguf import Header, ModelShape, shape_of
 from appliance.planning.choice.candidate import Bytes, Candidate, Estimate
@@ -69,6 +70,12 @@ class Estimator:
         self._learned = learned
         self.sums = Sums(self.shape, self.weights)
 
+    def asked(self, request: PlanRequest) -> Estimator:
+        """The same estimator for another request."""
+        other = copy(self)
+        other.request = request
+        return other
+
     @property
     def all_layers(self) -> int:
         """`-ngl` for everything, output head included."""
@@ -128,7 +135,19 @@ class Estimator:
             for device, taken in zip(self.devices, devices, strict=True)
             if is_shared(device)
         )
-        return Estimate(tuple(devices), host + Bytes(overhead=ENGINE_PROCESS + shared))
+        refused = self._refused(placement, used, load)
+        return Estimate(tuple(devices), host + Bytes(overhead=ENGINE_PROCESS + shared), refused)
+
+    def _refused(self, placement: Placement, used: tuple[int, ...], load: Load) -> tuple[int, int] | None:
+        """Attention works on a block's whole cache at once: a device that can't take it ends the engine."""
+        for place_, index in enumerate(used):
+            limit = self.devices[index].max_tensor
+            if limit is None:
+                continue
+            largest = self.sums.largest_cache(load, placement.of(place_))
+            if largest > limit:
+                return index, largest
+        return None
 
     def at_least(self, candidate: Candidate) -> int:
         """Bytes that the devices together hold in any split: weights and caches, without buffers."""

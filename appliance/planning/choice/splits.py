@@ -36,7 +36,9 @@ def fits(estimator: Estimator, estimate: Estimate) -> bool:
 
 
 def devices_fit(estimator: Estimator, estimate: Estimate) -> bool:
-    """Whether the devices' part fits."""
+    """Whether the devices' part fits, and none of them gets a tensor that it can't take."""
+    if estimate.refused is not None:
+        return False
     for index, used in enumerate(estimate.devices):
         room = room_of(estimator, index)
         if used.total and room is not None and used.total > room:

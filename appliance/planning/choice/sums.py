@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from appliance.gguf import ModelShape
-from appliance.planning.memory.cache import Load, kv_layer_bytes, state_layer_bytes
+from appliance.planning.memory.cache import Load, kv_layer_bytes, largest_kv_tensor, state_layer_bytes
 from appliance.planning.memory.weights import Weights
 
 
@@ -17,6 +17,7 @@ class Sums:
         self._shape, self._weights = shape, weights
         self._caches: dict[Load, tuple[int, ...]] = {}
         self._on: dict[tuple[int | None, bool], tuple[int, ...]] = {}
+        self._largest: dict[Load, tuple[int, ...]] = {}
         self._sums: dict[object, tuple[int, ...]] = {}
 
     def caches(self, load: Load) -> tuple[int, ...]:
@@ -45,6 +46,14 @@ class Sums:
         border = min(max(cpu_moe, low), high)
         without, every = self._added_up((limit, False)), self._added_up((limit, True))
         return without[border] - without[low] + every[high] - every[border]
+
+    def largest_cache(self, load: Load, blocks: Sequence[int]) -> int:
+        """Bytes of the largest cache tensor, keys or values of all slots, among these blocks."""
+        if load not in self._largest:
+            self._largest[load] = tuple(
+                largest_kv_tensor(self._shape, load, il) for il in range(self._shape.n_layer)
+            )
+        return max((self._largest[load][il] for il in blocks), default=0)
 
     def caches_of(self, load: Load, blocks: Sequence[int]) -> int:
         """Bytes of adjacent blocks' caches."""

@@ -88,6 +88,13 @@ def kv_layer_bytes(shape: ModelShape, load: Load, layer: int) -> int:
     return load.streams * total
 
 
+def largest_kv_tensor(shape: ModelShape, load: Load, layer: int) -> int:
+    """Bytes of the larger of one block's key and value tensors, which hold all streams."""
+    key, value = shape.kv_row(layer)
+    cells = window_cells(shape, load) if shape.swa_layers[layer] else load.ctx
+    return load.streams * cells * max(row_bytes(key, load.kv_k), row_bytes(value, load.kv_v))
+
+
 def f16_copy_bytes(shape: ModelShape, load: Load, layer: int) -> int:
     """Bytes of one block's cache if it were f16: CUDA's attention makes such a copy of a quantised one."""
     key, value = shape.kv_row(layer)

@@ -23,7 +23,11 @@ def memory_lines(plan: MemoryPlan, *, host: bool) -> list[Reason]:
     beside = "seen here" if plan.overhead_how == "learned" else "typical"
     lines = [Reason("reserve", f"kept free on {name} {mib_text(plan.reserve)} (reserve)", plan.reserve)]
     if plan.free is not None:
-        lines.insert(0, Reason("free", f"free on {name} now {mib_text(plan.free)} ({source})", plan.free))
+        text = f"free on {name} now {mib_text(plan.free)} ({source})"
+        if plan.ours:
+            now = mib_text(plan.free - plan.ours)
+            text = f"free on {name} {mib_text(plan.free)} once the model served now has gone (now {now})"
+        lines.insert(0, Reason("free", text, plan.free))
     taken = [
         Reason("weights", f"weights on {name} {mib_text(plan.model)} ({exact})", plan.model),
         Reason("kv", f"KV cache on {name} {mib_text(plan.kv)} ({exact})", plan.kv),
@@ -48,18 +52,9 @@ def memory_lines(plan: MemoryPlan, *, host: bool) -> list[Reason]:
 
 
 def held_lines(devices: Sequence[DeviceMemory]) -> list[Reason]:
-    """Which other programs hold memory, and what goes when another model is loaded."""
+    """Which other programs hold memory of the devices."""
     lines: list[Reason] = []
     for device in devices:
-        if device.ours:
-            lines.append(
-                Reason(
-                    "ours",
-                    f"the model that is served now holds {mib_text(device.ours)} on {device.name}: "
-                    "it counts as free, since it goes when another is loaded",
-                    device.ours,
-                )
-            )
         if device.held:
             known = sum(holder.n_bytes or 0 for holder in device.held)
             names = ", ".join(_holder(holder) for holder in device.held)

@@ -102,6 +102,12 @@ def choice_lines(estimator: Estimator, choice: Choice) -> list[Reason]:
     if request.ctx and request.ctx != taken.ctx:
         text = f"the asked {request.ctx} tokens are rounded up to {taken.ctx}, as the engine does"
         lines.append(Reason("padded", text))
+    speed = estimator.speed(taken, 0)
+    left_open = request.profile == "chat" and not request.parallel and not estimator.devices
+    if left_open and speed is not None and speed < request.decode_goal:
+        goal = f"the goal of {request.decode_goal:g} tokens/s"
+        text = f"one request alone gets less than {goal}: two at once, not more"
+        lines.append(Reason("slow_machine", text))
     trained = estimator.shape.n_ctx_train
     if trained and request.ctx and request.ctx > trained:
         text = f"{request.ctx} tokens were asked for; the model was trained for {trained}"
@@ -203,6 +209,13 @@ def _words(estimator: Estimator, candidate: Candidate) -> str:
 def lack(estimator: Estimator, wanted: Candidate) -> str:
     """The first place where a candidate does not fit, in words."""
     estimate = estimator.estimate(wanted)
+    if estimate.refused is not None:
+        index, n_bytes = estimate.refused
+        device = estimator.devices[index]
+        return (
+            f"the cache of a layer would be one piece of {mib_text(n_bytes)}, and {device.name} takes "
+            f"{mib_text(device.max_tensor or 0)}"
+        )
     for index, used in enumerate(estimate.devices):
         room = room_of(estimator, index)
         if room is not None and used.total > max(room, 0):
