@@ -18,7 +18,7 @@ _GAVE = (
 )  # fmt: skip
 _ACCOUNT = ("free", "reserve", "weights", "kv", "compute", "overhead", "spare", "short")
 """Lines that say what the table says."""
-_VERDICT = ("does_not_fit", "would_fit")
+_VERDICT = ("does_not_fit", "would_fit", "refused")
 _SPEED = "speed"
 _FIGURES = ("model", "kv", "compute", "overhead", "reserve", "free", "spare")
 
@@ -53,9 +53,13 @@ def headline(document: Document) -> None:
     machine = "for the described machine" if document.get("machine", "here") != "here" else None
     say(f"{cell(document['model'])} ({cell(document['arch'])}), {machine or f'with {cell(engine)}'}")
     how = "measured by the engine" if document.get("measured") else "computed"
-    _wrapped(
-        "", f"{'fits' if document['fits'] else 'DOES NOT FIT'} ({how}): {', '.join(_settings(document))}"
-    )
+    _wrapped("", f"{_verdict(document)} ({how}): {', '.join(_settings(document))}")
+
+
+def _verdict(document: Document) -> str:
+    if any(isinstance(line, Mapping) and line["code"] == "refused" for line in document["reasons"]):
+        return "THE ENGINE REFUSES IT"
+    return "fits" if document["fits"] else "DOES NOT FIT"
 
 
 def _settings(document: Document) -> list[str]:

@@ -19,6 +19,7 @@ from appliance.engines.adapters import Listen, command
 from appliance.engines.breakdown import Breakdown
 from appliance.engines.logs import LogRing
 from appliance.engines.process import spawn, unlink
+from appliance.engines.refusals import Refusal, Refused
 from appliance.engines.stubs import scratch
 from appliance.engines.values import Build, Launch
 from appliance.errors import EngineFailed, GgufError
@@ -47,7 +48,8 @@ async def measure(
     results. What draft model and projector take themselves is not among the figures.
 
     None when it can't be measured: llama-cpp-python has no such dry run, nor has a split by tensors; the
-    engine ended, or it took longer than `timeout_s`. Raises nothing.
+    engine ended without a word on the model, or it took longer than `timeout_s`. Raises Refused when the
+    engine says that it takes no such model, or not with these settings; nothing else.
     """
     if build.kind == "llama-cpp-python" or not build.usable or plan.split == "tensor":
         return None
@@ -59,6 +61,8 @@ async def measure(
             paths.runtime.mkdir(parents=True, exist_ok=True, mode=0o700)
             listen = Listen(str(paths.runtime / f"measure-{secrets.token_hex(4)}.sock"), 0)
             return await _ask(build, launch, listen, timeout_s)
+    except Refused:
+        raise
     except (OSError, GgufError, EngineFailed) as error:
         log.warning("The plan can't be measured: %s", error)
         return None
@@ -80,10 +84,12 @@ class _Watch:
 
     def __init__(self, *, drafted: bool) -> None:
         self.table = Breakdown(drafted=drafted)
+        self.refusal = Refusal()
         self.over = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
     def feed(self, line: str) -> None:
+        self.refusal.feed(line)
         self.table.feed(line)
         if self.table.over:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
@@ -112,4 +118,7 @@ async def _ask(
         await asyncio.gather(*ended, return_exceptions=True)
         await child.end(1.0)
         unlink(listen.socket)
-    return watch.table.rows
+    rows, refused = watch.table.rows, watch.refusal.sentence
+    if rows is None and refused is not None:
+        raise Refused(refused)
+    return rows

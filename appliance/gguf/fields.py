@@ -7,6 +7,12 @@ from appliance.gguf.header import ArrayInfo, Header, MetaValue
 from appliance.text import clean_line
 
 _MAX = (1 << 31) - 1
+_PARTS = {
+    "mmproj": "a projector (mmproj), which turns pictures or sound into what a model reads",
+    "adapter": "an adapter (LoRA), which changes a model",
+    "imatrix": "an importance matrix, which serves to quantise a model",
+}
+"""`general.type` of files that are none."""
 
 
 class Fields:
@@ -39,14 +45,10 @@ class Fields:
                 hint="Check that it is a model file, or fetch it again.",
             )
         if not self.has(key):
-            raise GgufError(
-                "The file describes no language model.",
-                cause=f"its header has no {clean_line(str(self._arch), 64)}.{key}",
-                hint="A vision projector or an adapter can't be served alone: name the model file.",
-            )
+            raise self._missing(key)
         value = self.get(key, -1)
         if not low <= value <= high:
-            raise self._bad(key, f"{value} is outside {low} to {high}")
+            raise self.bad(key, f"{value} is outside {low} to {high}")
         return value
 
     def per_layer(self, key: str, n_layer: int, default: int) -> tuple[int, ...]:
@@ -55,7 +57,7 @@ class Fields:
         if not isinstance(value, tuple):
             return (self.get(key, default),) * n_layer
         if len(value) < n_layer:
-            raise self._bad(key, f"it has {len(value)} values for {n_layer} blocks")
+            raise self.bad(key, f"it has {len(value)} values for {n_layer} blocks")
         return tuple(self._whole(key, item) for item in value[:n_layer])
 
     def flags(self, key: str, n_layer: int) -> tuple[bool, ...] | None:
@@ -64,7 +66,7 @@ class Fields:
         if not isinstance(value, tuple):
             return None
         if len(value) < n_layer:
-            raise self._bad(key, f"it has {len(value)} values for {n_layer} blocks")
+            raise self.bad(key, f"it has {len(value)} values for {n_layer} blocks")
         return tuple(bool(item) for item in value[:n_layer])
 
     def length(self, key: str) -> int:
@@ -76,10 +78,28 @@ class Fields:
 
     def _whole(self, key: str, value: MetaValue) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAX:
-            raise self._bad(key, f"{value!r} is not a usable whole number")
+            raise self.bad(key, f"{value!r} is not a usable whole number")
         return value
 
-    def _bad(self, key: str, why: str) -> GgufError:
+    def _missing(self, key: str) -> GgufError:
+        """By what the file says that it is: a part that goes with a model, or a model with a hole."""
+        kind = self._metadata.get("general.type")
+        part = "mmproj" if self._arch == "clip" else kind if isinstance(kind, str) else None
+        if part in _PARTS:
+            return GgufError(
+                "The file is no language model.",
+                cause=f"it is {_PARTS[part]}",
+                hint="It can't be served alone: name the model file.",
+            )
+        return GgufError(
+            "The file describes no whole language model.",
+            cause=f"its header has no {clean_line(f'{self._arch}.{key}', 100)}: "
+            "it is damaged or was converted wrongly",
+            hint="Take it from another source.",
+        )
+
+    def bad(self, key: str, why: str) -> GgufError:
+        """An error for a value that can't be, to be raised."""
         return GgufError(
             f"The header's {clean_line(f'{self._arch}.{key}', 100)} can't be used.",
             cause=clean_line(why, 200),

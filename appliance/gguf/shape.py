@@ -63,6 +63,7 @@ class ModelShape:
     indexer_layers: tuple[bool, ...]
     n_expert: int
     n_expert_used: int
+    """For each token; all of them where the header does not say."""
     n_ff_exp: int
     n_embd_per_layer: int
     ssm_inner: int
@@ -92,6 +93,7 @@ def shape_of(header: Header) -> ModelShape:
     recurrent = _recurrent_layers(fields, header.arch, n_layer, nextn)
     n_swa, swa = _windows(fields, header.arch, n_layer, nextn, recurrent)
     indexer_k = fields.get("attention.indexer.key_length", 0)
+    n_expert, n_expert_used = _experts(fields, n_layer)
     return ModelShape(
         arch=header.arch,
         known=header.arch in KNOWN,
@@ -115,14 +117,22 @@ def shape_of(header: Header) -> ModelShape:
         mla=fields.get("attention.key_length_mla", 0) > 0,
         indexer_k=indexer_k,
         indexer_layers=_indexer_layers(fields, header.arch, n_layer, nextn) if indexer_k else (),
-        n_expert=fields.get("expert_count", 0),
-        n_expert_used=max(fields.per_layer("expert_used_count", n_layer, 0)),
+        n_expert=n_expert,
+        n_expert_used=n_expert_used,
         n_ff_exp=max(fields.per_layer("expert_feed_forward_length", n_layer, 0)),
         n_embd_per_layer=fields.get("embedding_length_per_layer_input", 0),
         ssm_inner=fields.get("ssm.inner_size", 0) if header.arch in HYBRID else 0,
         encoder=header.arch in ENCODERS,
         n_ff_shexp=_shared_width(fields, n_layer),
     )
+
+
+def _experts(fields: Fields, n_layer: int) -> tuple[int, int]:
+    """(how many there are, how many of them work on a token); where that is not said, all of them."""
+    count, used = fields.get("expert_count", 0), max(fields.per_layer("expert_used_count", n_layer, 0))
+    if used > count:
+        raise fields.bad("expert_used_count", f"{used} experts per token are more than the {count} there are")
+    return count, used or count
 
 
 def _shared_width(fields: Fields, n_layer: int) -> int:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import pytest
 
 from appliance.engines import Build, EngineKind, measure
 from appliance.engines.logparse import on_host
+from appliance.engines.refusals import Refused
 from appliance.engines.stubs import scratch
 from appliance.gguf import StubPart, read_header, read_slim, write_stubs
 from appliance.paths import Paths
@@ -26,6 +27,8 @@ from tests.engines.launches import build, launch, plan, without_devices
 from tests.engines.loads import buffers_of
 from tests.gguf.splitting import split_header
 from tests.gguf.stubs import stub_parts
+from tests.gguf.writer import F32, STRING, entry
+from tests.planning.model_files import MODELS, Shape
 
 KINDS: tuple[EngineKind, ...] = ("llama-server", "xllamacpp")
 ROOT = Path(__file__).resolve().parents[2]
@@ -119,6 +122,73 @@ async def test_what_draft_models_make_the_model_keep_is_measured(
 
 def with_draft(wanted: Plan, flags: tuple[str, ...]) -> Plan:
     return replace(wanted, draft="cpu", flags=flags)
+
+
+class Normed(Shape):
+    """With what an engine looks for before it gets as far as the cache."""
+
+    def _metadata(self) -> Iterator[bytes]:
+        yield from super()._metadata()
+        yield entry(f"{self.arch}.attention.layer_norm_rms_epsilon", F32, 1e-6)
+        yield entry("tokenizer.ggml.model", STRING, "no_vocab")
+
+
+SMALL = MODELS["qwen3-0.6b"]
+HEADS_OF_80 = Normed("qwen2", 2, 1_280, 2_560, 16, 16, 80, 1_000, 4_096)
+UNKNOWN = replace(SMALL, arch="frobnik", layers=2)
+FEW = replace(MODELS["qwen3-30b-a3b"], layers=2)
+
+
+@pytest.mark.parametrize(
+    ("shape", "kv", "sentence"),
+    [
+        (UNKNOWN, "f16", "unknown model architecture: 'frobnik'"),
+        (replace(FEW, experts=(8, 9, 768)), "f16", "GGML_ASSERT("),
+        (HEADS_OF_80, "q8_0", "does not divide n_embd_head_k"),
+        (replace(SMALL, layers=2), "f16", "key not found in model: qwen3."),
+    ],
+    ids=["architecture", "experts", "cache type", "key"],
+)
+async def test_what_the_engine_refuses_is_told_in_its_words(
+    here: Build, shape: Shape, kv: str, sentence: str, paths: Paths, tmp_path: Path
+) -> None:
+    path = shape.write(tmp_path / "m.gguf")
+    wanted = plan()
+    flags = tuple(kv if flag == "f16" else flag for flag in wanted.flags)
+
+    with pytest.raises(Refused) as caught:
+        await measure(here, slim(path), replace(wanted, flags=flags, kv_type=kv), paths=paths)
+    assert sentence in caught.value.message
+    assert str(paths.cache) not in caught.value.message
+    assert left(paths) == []
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "0.00.009.366 E llama_model_load: error loading model: std::bad_alloc",
+        "ggml_vulkan: Device memory allocation of size 9 failed.\n"
+        "0.00.009.366 E llama_init_from_model: failed to initialize the context: failed to allocate buffers",
+        "/src/llama-vocab.cpp:7: GGML_ASSERT(type != LLAMA_VOCAB_TYPE_NONE) failed",
+        "0.00.072.245 I llama_model_loader: - kv 1: general.name str = error loading model: a jest",
+    ],
+    ids=["out of RAM", "out of memory", "the stub's vocabulary", "the header's words"],
+)
+async def test_what_is_no_word_on_the_model_is_no_refusal(lines: str, paths: Paths) -> None:
+    said = paths.data / "said"
+    said.write_text(lines + "\n")
+
+    here = scripted(paths, f"cat {said} >&2; exit 1")
+    assert await measure(here, PARTS, plan(), paths=paths, timeout_s=30) is None
+
+
+async def test_figures_win_over_an_error_line(paths: Paths) -> None:
+    said = "0.00.000.001 E llama_model_load: error loading model: once"
+    here = scripted(paths, f"echo '{said}'; echo '{BEGINS}'; echo '{ROW}'; echo next; exec sleep 60")
+
+    rows = await measure(here, PARTS, plan(), paths=paths, timeout_s=30)
+    assert rows is not None
+    assert rows["Host"].model == 92 * MIB
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from appliance.errors import GgufError
 from appliance.gguf import ModelShape, read_header_bytes, shape_of
-from tests.gguf.writer import model
+from tests.gguf.writer import STRING, entry, gguf, model
 
 BASE: dict[str, object] = {
     "block_count": 12, "embedding_length": 512, "attention.head_count": 8, "attention.head_count_kv": 2,
@@ -148,6 +148,9 @@ def test_heads_default_to_attention_heads_and_sizes_to_their_share() -> None:
         ({"block_count": 5000}, "block_count"),
         ({"attention.head_count": [8] * 3}, "3 values for 12 blocks"),
         ({"embedding_length": 0}, "embedding_length"),
+        ({"expert_count": 8, "expert_used_count": 9}, "9 experts per token are more than the 8"),
+        ({"expert_count": 8, "expert_used_count": [2] * 11 + [9]}, "9 experts per token"),
+        ({"expert_used_count": 2}, "2 experts per token are more than the 0"),
     ],
 )
 def test_impossible_dimensions_are_named(values: dict[str, object], words: str) -> None:
@@ -157,6 +160,30 @@ def test_impossible_dimensions_are_named(values: dict[str, object], words: str) 
     assert words in str(caught.value)
 
 
-def test_a_file_that_is_no_language_model_is_named() -> None:
-    with pytest.raises(GgufError, match="no language model"):
-        shape_of(read_header_bytes(model("clip", {"vision.block_count": 12})))
+@pytest.mark.parametrize("values", [{}, {"expert_used_count": 0}])
+def test_experts_all_count_where_the_number_in_use_is_not_said(values: dict[str, object]) -> None:
+    found = shape("qwen3moe", expert_count=64, **values)
+
+    assert (found.n_expert, found.n_expert_used) == (64, 64)
+
+
+@pytest.mark.parametrize(
+    ("arch", "kind", "words"),
+    [("clip", None, "projector"), ("clip", "mmproj", "projector"), ("llama", "adapter", "LoRA")],
+)
+def test_a_file_that_is_no_language_model_is_named(arch: str, kind: str | None, words: str) -> None:
+    entries = [entry("general.architecture", STRING, arch)]
+    if kind is not None:
+        entries.append(entry("general.type", STRING, kind))
+    with pytest.raises(GgufError, match="no language model") as caught:
+        shape_of(read_header_bytes(gguf(entries)))
+
+    assert words in (caught.value.cause or "")
+    assert "block_count" not in str(caught.value)
+
+
+def test_a_model_without_its_number_of_blocks_is_damaged() -> None:
+    with pytest.raises(GgufError) as caught:
+        shape_of(read_header_bytes(model("llama", {"embedding_length": 512})))
+
+    assert "llama.block_count: it is damaged" in (caught.value.cause or "")

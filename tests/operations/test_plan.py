@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from appliance.engines import Build, Choice
+from appliance.engines.refusals import Refused
 from appliance.errors import DoesNotFit
 from appliance.gguf import StubPart, read_header, read_slim
 from appliance.hardware import Machine
@@ -102,6 +103,36 @@ class TestTheEngineIsAsked:
         assert {place.how for place in (*plan.devices, plan.host)} == {"measured"}
         assert len(asked.plans) == 1
         assert lessons.measured(subject.sha256, looked.build().build, plan.flags) == computed(asked.plans[0])
+
+    async def test_what_it_refuses_does_not_fit_and_is_told_in_its_words(
+        self, monkeypatch: pytest.MonkeyPatch, subject: Subject, paths: Paths
+    ) -> None:
+        def says(plan: Plan) -> Mapping[str, MeasuredRow]:
+            raise Refused("unknown model architecture: 'x'")
+
+        asked, lessons = Asked(monkeypatch, says), Lessons(paths.learned)
+        looked, request = survey(6 * GIB), request_for(Settings(), Wishes())
+        plan = await plan_subject(subject, looked=looked, request=request, paths=paths, lessons=lessons)
+        assert (plan.fits, plan.measured) == (False, False)
+        told = [reason.text for reason in plan.reasons if reason.code == "refused"]
+        assert told == ["llama-server b10434 refuses it: unknown model architecture: 'x'"]
+        assert lessons.measured(subject.sha256, looked.build().build, asked.plans[0].flags) is None
+        with pytest.raises(DoesNotFit, match="does not fit") as caught:
+            require_fit(plan)
+        assert "unknown model architecture" in (caught.value.cause or "")
+
+    async def test_what_fits_is_kept_when_the_next_plan_is_refused(
+        self, monkeypatch: pytest.MonkeyPatch, subject: Subject, paths: Paths
+    ) -> None:
+        def says(plan: Plan) -> Mapping[str, MeasuredRow]:
+            if len(asked.plans) > 1:
+                raise Refused("GGML_ASSERT(n) failed")
+            return computed(plan, factor=0.25)
+
+        asked = Asked(monkeypatch, says)
+        plan = await self.planned(subject, survey(ROOM + 100 * MIB), paths)
+        assert len(asked.plans) == 2
+        assert (plan.fits, plan.measured, plan.gpu_layers) == (True, True, asked.layers[0])
 
     async def test_again_when_it_takes_more_until_that_fits(
         self, monkeypatch: pytest.MonkeyPatch, subject: Subject, paths: Paths

@@ -86,7 +86,7 @@ async def _document(library: Library, subject: Subject, machine: _Machine) -> di
     plan = await _plan(library, subject, machine)
     found: dict[str, Any] = {**plan.to_json(), "machine": machine.to_json()}
     if machine.looked is not None:
-        seen = await asyncio.to_thread(speeds.seen, library.paths, subject.label)
+        seen = await asyncio.to_thread(speeds.seen, library.paths, subject.label, plan)
         if any(speed is not None for speed in seen.values()):
             blank = {"decode": None, "decode_full": None, "how": None}
             found["speed"] = {**(found["speed"] or blank), "seen": dict(seen)}
@@ -182,7 +182,8 @@ async def _of_family(library: Library, question: Question, env: Mapping[str, str
         document = await _document(library, planned.subject, machine)
     else:
         document = _no_plan(found, machine)
-    document["fits"] = best is not None
+    refused = planned is best and any(reason["code"] == "refused" for reason in document["reasons"])
+    document["fits"] = best is not None and not refused
     document["family"] = _family(found)
     document["ranking"] = found.to_json()
     return document

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from appliance.engines import Build, measure
+from appliance.engines.refusals import Refused
 from appliance.operations.plans.headers import Subject
 from appliance.paths import Paths
 from appliance.planning import (
@@ -48,7 +49,8 @@ async def ask(
 ) -> tuple[Plan, Rows | None]:
     """The best plan that the engine measured and that fits, with its figures; else the last measured one.
 
-    Without any measurement the computed plan, with a reason. Raises what the planner raises.
+    Without any measurement the computed plan, with a reason; so it is when the engine refuses it, and then it
+    does not fit. Raises what the planner raises.
     """
     began, known = time.monotonic(), dict[tuple[str, ...], tuple[Plan, Rows]]()
     plan, best = await asyncio.to_thread(make, request, learned), None
@@ -56,10 +58,15 @@ async def ask(
         left = ASK_S - (time.monotonic() - began)
         if known and left <= 0:
             break
-        rows = await measure(
-            build, subject.parts, plan, paths=paths, embedding=request.embedding,
-            draft=subject.draft_parts, timeout_s=left if known else FIRST_S,
-        )  # fmt: skip
+        try:
+            rows = await measure(
+                build, subject.parts, plan, paths=paths, embedding=request.embedding,
+                draft=subject.draft_parts, timeout_s=left if known else FIRST_S,
+            )  # fmt: skip
+        except Refused as error:
+            if best is not None:
+                break
+            return refused(plan, build, error.message), None
         if rows is None:
             break
         measured = apply_measurement(plan, rows)
@@ -77,6 +84,13 @@ async def ask(
         text = f"planned {len(known)} times: the engine takes other amounts than computed"
         taken = replace(taken, reasons=(*taken.reasons, Reason("replanned", text)))
     return taken, rows
+
+
+def refused(plan: Plan, build: Build, sentence: str) -> Plan:
+    """The plan of which the engine says that it won't take it."""
+    kept = tuple(reason for reason in plan.reasons if reason.code not in ("does_not_fit", "would_fit"))
+    line = Reason("refused", f"{build.build} refuses it: {sentence}")
+    return replace(plan, fits=False, reasons=(*kept, line))
 
 
 def corrected(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from appliance import hub
 from appliance.catalog import FileSource, HfSource, ModelRef, Role, UrlSource
-from appliance.errors import ModelMissing
+from appliance.errors import GgufError, ModelMissing
 from appliance.gguf import Header, StubPart, merged, read_slim, shards_of
 from appliance.hub import HubName
 from appliance.operations.catalog import resolving, sources
@@ -186,9 +186,16 @@ def _guessed(label: str, parts: Sequence[Part]) -> Subject:
 def _subject(label: str, parts: Sequence[Part], sha256: str | None, embedding: bool) -> Subject:
     model, draft = _of_role(parts, "model"), _of_role(parts, "draft")
     mmproj = next((part for part in parts if part.role == "mmproj"), None)
+    header = merged([part.slim.header for part in model], [part.name for part in model])
+    if not header.tensors:
+        raise GgufError(
+            f"{label} holds no weights.",
+            cause="Its header lists no tensor: it is a vocabulary alone, or a part of something.",
+            hint="Take the model from a source that has all of it.",
+        )
     return Subject(
         label=label,
-        header=merged([part.slim.header for part in model], [part.name for part in model]),
+        header=header,
         parts=tuple(part.stub for part in model),
         sha256=sha256,
         embedding=embedding,
