@@ -24,6 +24,7 @@
     ├── EngineError
     │   ├── NoEngine               no engine can be started here
     │   ├── EngineFailed           it ended while loading or serving
+    │   │   └── OutOfMemory        for lack of memory, also with smaller plans
     │   └── EngineUnavailable      not ready now
     ├── RemoteError                the remote endpoint
     └── Rejected                   a request that the gateway refuses
@@ -254,6 +255,13 @@ class EngineFailed(EngineError):
         super().__init__(message, cause=cause, hint=hint)
         self.lines = lines
         self.out_of_memory = out_of_memory
+
+
+class OutOfMemory(EngineFailed):
+    """It ran out of memory, and there is no smaller plan left to try: the model does not fit."""
+
+    exit_code = 5
+    code = "out_of_memory"
 
 
 class EngineUnavailable(EngineError):

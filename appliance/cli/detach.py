@@ -36,7 +36,11 @@ def start(arguments: list[str]) -> dict[str, Any]:
         child.wait()
         raise
     if not line:
-        child.wait()
+        if child.wait() == 0:  # it ends like this for one reason alone
+            raise ApplianceError(
+                "The start was stopped by `appliance down` before the model was ready.",
+                hint="The same command starts it again; what was downloaded is kept.",
+            )
         raise ApplianceError(
             f"The daemon ended with exit code {child.returncode} before it was ready.",
             cause=_tail(log),

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 @engine_option
 @accept_option
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON once ready.")
+@click.option("--retry", is_flag=True, help="Try again what ran out of memory with this model before.")
 @click.option("--empty", is_flag=True, hidden=True, help="Start without a model.")
 @click.pass_context
 def up(
@@ -66,6 +67,7 @@ def up(
     port: int | None,
     accept_license: bool,
     as_json: bool,
+    retry: bool,
     empty: bool,
     **wishes: Any,
 ) -> None:
@@ -75,11 +77,13 @@ def up(
         from appliance.cli.detach import start
 
         document = start(_arguments(name, click_ctx.params))
+        for note in document.get("notes", ()):
+            show_note(Note(**note))
         say(json.dumps(document)) if as_json else _show_ready(document)
         return
     reporter = Console(as_json)
     try:
-        run(serve(find_paths(), Options(name, host, port, Wishes(**wishes)), reporter))
+        run(serve(find_paths(), Options(name, host, port, retry, Wishes(**wishes)), reporter))
     except Interrupted:
         remark("Interrupted. The same command goes on; a source that can't resume (wheel) starts over.")
         click_ctx.exit(INTERRUPTED)
@@ -153,9 +157,7 @@ class Console:
         remark(f"Loading {ref} ...")
 
     def note(self, note: Note) -> None:
-        remark(f"! {note.detail}")
-        if note.todo:
-            remark(f"  Do: {note.todo}")
+        show_note(note)
 
     def ready(self, document: Mapping[str, Any]) -> None:
         if self._as_json:
@@ -164,6 +166,13 @@ class Console:
             return
         _show_ready(document)
         remark("Ctrl-C stops it.")
+
+
+def show_note(note: Note) -> None:
+    """What the load became, where that is less than planned, or than would fit."""
+    remark(f"! {note.detail}")
+    if note.todo:
+        remark(f"  Do: {note.todo}")
 
 
 def _show_ready(document: Mapping[str, Any]) -> None:
@@ -183,4 +192,5 @@ def _arguments(name: str | None, given: Mapping[str, Any]) -> list[str]:
     for option in ("host", "port", *(wish.name for wish in fields(Wishes))):
         if given[option] is not None:
             found += ["--" + option.replace("_", "-"), str(given[option])]
+    found += ["--retry"] if given["retry"] else []
     return [*found, "--json"]

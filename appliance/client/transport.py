@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from appliance.client.fields import mapping, text
 from appliance.client.record import UNCLEAR_HINT
-from appliance.errors import ApplianceError, EngineFailed, NoDaemon, NotVerified, Rejected
+from appliance.errors import ApplianceError, EngineFailed, NoDaemon, NotVerified, OutOfMemory, Rejected
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
@@ -137,10 +137,11 @@ def error_of(document: object, status: int) -> ApplianceError:
     if code.startswith("reject.") or code == Rejected.code:
         reason = code if code.startswith("reject.") else text(error.get("reason")) or "reject.unavailable"
         return Rejected(message, reason=reason, http_status=status, cause=cause, hint=hint)
-    if code == EngineFailed.code:
+    if code in (EngineFailed.code, OutOfMemory.code):
         lines = error.get("lines")
         cleaned = tuple(line for line in map(text, lines if isinstance(lines, list) else []) if line)
-        return EngineFailed(message, cause=cause, hint=hint, lines=cleaned)
+        kind = EngineFailed if code == EngineFailed.code else OutOfMemory
+        return kind(message, cause=cause, hint=hint, lines=cleaned)
     if code == NotVerified.code:
         return NotVerified(message, cause=cause, hint=hint, damage=_damage(error.get("damage")))
     return _by_code().get(code, ApplianceError)(message, cause=cause, hint=hint)

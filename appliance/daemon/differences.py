@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from appliance.daemon.served import ServingSnapshot
 from appliance.engines import EngineSnapshot
 from appliance.operations.lessons.read_back import device_of
+from appliance.operations.machine.survey import Note
 from appliance.planning import Plan
 from appliance.planning.values import HOST
 
@@ -26,10 +28,23 @@ def codes(serving: ServingSnapshot) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*(one.code for one in differences(serving)), *given_up]))
 
 
-def steps(serving: ServingSnapshot) -> tuple[str, ...]:
-    """What ran out of memory on the way to this plan, and what there is instead."""
+def notes(serving: ServingSnapshot) -> Iterator[Note]:
+    """The same for people: what is less than planned, and what ran out of memory on the way to this plan."""
+    since, ref = serving.loaded_since, serving.ref.ref if serving.ref is not None else "MODEL"
+    for one in differences(serving):
+        yield Note(one.code, f"Less than planned: {one.detail}.", None, since)
+    again = f"`appliance down`, then `appliance up {ref} --retry`"
+    if texts := _reasons(serving, "step_down"):
+        todo = f"Close what else uses the memory; {again} tries the larger plan again."
+        yield Note("stepped_down", f"A smaller plan is used: {'; '.join(texts)}.", todo, since)
+    if texts := _reasons(serving, "ran_out_before"):
+        detail = f"A smaller plan is used because of an earlier load, not of this one: {'; '.join(texts)}."
+        yield Note("ran_out_before", detail, f"To try the larger plan now: {again}.", since)
+
+
+def _reasons(serving: ServingSnapshot, code: str) -> tuple[str, ...]:
     reasons = serving.plan.reasons if serving.plan is not None else ()
-    return tuple(reason.text for reason in reasons if reason.code == "step_down")
+    return tuple(reason.text for reason in reasons if reason.code == code)
 
 
 def differences(serving: ServingSnapshot) -> tuple[Difference, ...]:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from appliance.catalog import ModelRef
 from appliance.engines import Build, Launch
-from appliance.errors import ApplianceError, EngineFailed
+from appliance.engines.failures import UNKNOWN_PLACE
+from appliance.errors import ApplianceError, EngineFailed, OutOfMemory
 from appliance.operations.lessons.learning import Lessons
 from appliance.operations.machine.survey import Survey, survey
 from appliance.operations.models import Library
@@ -22,10 +23,12 @@ from appliance.operations.plans.drafts import served_with
 from appliance.operations.plans.headers import of_stored
 from appliance.operations.plans.plan import Wishes, plan_subject, request_for, require_fit
 from appliance.planning import Plan, Reason
-from appliance.planning.stepdown import MAX_STEPS, given_up, limits_after, step_line
+from appliance.planning.stepdown import MAX_STEPS, given_up, is_less, limits_after, size_of, step_line
 from appliance.store import Stored
 
 log = logging.getLogger("appliance.serving")
+_LOADING, _SERVING = "while loading", "while serving"
+_REMEMBERED = ("ran_out_before", "ran_out_here")
 
 Start = Callable[[Build, Launch], Awaitable[None]]
 """Starts an engine and waits until it is ready. Raises EngineFailed; nothing of that engine runs then."""
@@ -41,7 +44,14 @@ class Steps:
     limits: Mapping[str, int] = field(default_factory=dict)
     """Bytes that the next plan may take, by place."""
     lines: tuple[Reason, ...] = ()
-    """What ran out where, and what there is instead, step by step."""
+    """What ran out where, and what there is instead, step by step, those of earlier loads first."""
+    tried: tuple[str, ...] = ()
+    """The plans that ran out of memory, in a few words each."""
+
+
+def begun_anew(steps: Steps) -> Steps:
+    """After a plan that served for long: what was given up stays told, and counts no more."""
+    return Steps(steps.first, lines=steps.lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +70,8 @@ class Crash:
     plan: Plan
     steps: Steps
     failure: EngineFailed
+    build: Build
+    """The engine that it was."""
 
 
 class Load:
@@ -92,18 +104,19 @@ class Load:
         stored = await self._library.require(self._ref)
         if crash is None:
             looked, plan = await self._plan(stored, {})
-            now = Next(looked, plan, Steps(plan))
+            remembered = tuple(reason for reason in plan.reasons if reason.code == "ran_out_before")
+            now = Next(looked, plan, Steps(plan, taken=len(remembered), lines=remembered))
             require_fit(plan)
         else:
-            now = await self._smaller(stored, crash.plan, crash.steps, crash.failure)
+            await self._remember(crash.build, crash.plan, crash.failure)
+            now = await self._smaller(stored, crash.plan, crash.steps, crash.failure, _SERVING)
         ran_out_at: str | None = None
         while True:
-            now = await self._unlike_before(stored, now)
             failure = await self._attempt(stored, now, ran_out_at)
             if failure is None:
                 return now.steps
             ran_out_at = failure.out_of_memory
-            now = await self._smaller(stored, now.plan, now.steps, failure)
+            now = await self._smaller(stored, now.plan, now.steps, failure, _LOADING)
 
     async def _plan(self, stored: Stored, limits: Mapping[str, int]) -> tuple[Survey, Plan]:
         """What to start with what is free now."""
@@ -134,41 +147,40 @@ class Load:
             next((file.path for file in stored.files if file.role == role), None)
             for role in ("mmproj", "draft")
         )
-        launch = Launch(self._ref.ref, stored.main, now.plan, self._embedding, mmproj, self._draft or draft)
+        launch = Launch(
+            self._ref.ref, stored.main, now.plan, self._embedding, mmproj, self._draft or draft,
+            tight=bool(now.steps.lines),
+        )  # fmt: skip
         try:
             await self._start(build, launch)
         except EngineFailed as failure:
-            failure.out_of_memory = failure.out_of_memory or ran_out_at
+            if failure.out_of_memory in (None, UNKNOWN_PLACE):
+                failure.out_of_memory = ran_out_at or failure.out_of_memory
             if failure.out_of_memory is None:
                 raise
-            where = failure.out_of_memory
-            await asyncio.to_thread(self._lessons.note_ran_out, self._sha256, build.build, now.plan, where)
+            await self._remember(build, now.plan, failure)
             return failure
         return None
 
-    async def _unlike_before(self, stored: Stored, now: Next) -> Next:
-        """Past the plans that ran out of memory in earlier loads, as far as smaller ones are to be had."""
-        while now.steps.taken < MAX_STEPS:
-            build = now.looked.build().build
-            where = await asyncio.to_thread(self._lessons.ran_out, self._sha256, build, now.plan)
-            if where is None:
-                break
-            less = await self._less(stored, now.plan, where, now.steps, "ran out before")
-            if not _is_less(less.plan, now.plan):
-                break
-            now = less
-        return now
+    async def _remember(self, build: Build, plan: Plan, failure: EngineFailed) -> None:
+        """So that the next load does not try this plan again."""
+        where = failure.out_of_memory or UNKNOWN_PLACE
+        await asyncio.to_thread(
+            self._lessons.note_ran_out, self._sha256, build.build, plan, where, path=build.path
+        )
 
-    async def _smaller(self, stored: Stored, failed: Plan, steps: Steps, failure: EngineFailed) -> Next:
-        """What takes less than `failed`. Raises the failure when there is nothing."""
+    async def _smaller(
+        self, stored: Stored, failed: Plan, steps: Steps, failure: EngineFailed, when: str
+    ) -> Next:
+        """What takes less than `failed`. Raises OutOfMemory when there is nothing."""
+        steps = replace(steps, tried=(*steps.tried, size_of(failed)))
         if steps.taken >= MAX_STEPS:
-            times = f"The engine ran out of memory, also with {MAX_STEPS} smaller plans."
-            raise _told(failure, times, failure.hint)
-        less = await self._less(stored, failed, failure.out_of_memory, steps, "ran out")
-        if not _is_less(less.plan, failed):
+            raise _told(failure, steps, failure.hint)
+        less = await self._less(stored, failed, failure.out_of_memory, steps, f"ran out {when}")
+        if not is_less(less.plan, failed):
             advice = [reason.text for reason in less.plan.reasons if reason.code == "would_fit"]
             hint = f"Nothing that was left open can get smaller; {advice[0]}." if advice else failure.hint
-            raise _told(failure, failure.message, hint)
+            raise _told(failure, steps, hint)
         return less
 
     async def _less(self, stored: Stored, failed: Plan, where: str | None, steps: Steps, what: str) -> Next:
@@ -176,10 +188,12 @@ class Load:
         limits = limits_after(failed, where, steps.taken + 1, steps.limits)
         looked, plan = await self._plan(stored, limits)
         line = step_line(failed, where, plan, what)
-        if _is_less(plan, failed):
+        if is_less(plan, failed):
             log.warning("%s: %s", self._ref.ref, line.text)
         steps = replace(steps, taken=steps.taken + 1, limits=limits, lines=(*steps.lines, line))
-        plan = replace(plan, given_up=given_up(steps.first, plan), reasons=(*plan.reasons, *steps.lines))
+        codes = dict.fromkeys((*steps.first.given_up, *given_up(steps.first, plan)))
+        reasons = [reason for reason in plan.reasons if reason.code not in _REMEMBERED]
+        plan = replace(plan, given_up=tuple(codes), reasons=(*reasons, *steps.lines))
         return Next(looked, plan, steps)
 
 
@@ -214,11 +228,15 @@ async def what_if(
         return None
 
 
-def _is_less(plan: Plan, failed: Plan) -> bool:
-    return plan.fits and plan.flags != failed.flags
-
-
-def _told(failure: EngineFailed, message: str, hint: str | None) -> EngineFailed:
-    return EngineFailed(
-        message, cause=failure.cause, hint=hint, lines=failure.lines, out_of_memory=failure.out_of_memory
+def _told(failure: EngineFailed, steps: Steps, hint: str | None) -> OutOfMemory:
+    """The last failure, with all that was tried."""
+    more = len(steps.tried) - 1
+    also = "" if not more else f", also with {more} smaller plan{'s' if more > 1 else ''}"
+    tried = "".join(f"\nTried: {one}." for one in steps.tried) if more else ""
+    return OutOfMemory(
+        f"The engine ran out of memory{also}.",
+        cause=f"{failure.cause or failure.message}{tried}",
+        hint=hint,
+        lines=failure.lines,
+        out_of_memory=failure.out_of_memory,
     )

@@ -12,12 +12,13 @@ from appliance.catalog import ModelRef
 from appliance.daemon import differences
 from appliance.daemon.served import ServingSnapshot
 from appliance.daemon.serving import Serving
-from appliance.daemon.speeds import BandwidthLearner, conditions_of, plan_key, power_of
+from appliance.daemon.speeds import BandwidthLearner, conditions_of, power_of
 from appliance.engines import Endpoint
 from appliance.errors import UnknownModel
 from appliance.gateway.admission import Admission, QueueSnapshot
 from appliance.gateway.ports import Conditions, Outcome, Served
 from appliance.monitor import Monitor, speed_key
+from appliance.operations.lessons.speeds import plan_key
 from appliance.operations.models import Library
 from appliance.routing import LocalView
 

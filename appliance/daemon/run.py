@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from appliance import settings as settings_room
+from appliance.daemon import differences
 from appliance.daemon import record as records
 from appliance.daemon.commands import Commands
 from appliance.daemon.download import Download
@@ -31,6 +32,7 @@ from appliance.gateway.app import make_app, make_runner
 from appliance.gateway.control import routes
 from appliance.gateway.data import GATE
 from appliance.gateway.gate import Gate
+from appliance.operations.lessons.learning import Lessons
 from appliance.operations.machine.survey import Note
 from appliance.operations.models import Library
 from appliance.operations.plans.plan import Wishes
@@ -50,6 +52,8 @@ class Options:
     model: str | None = None
     host: str | None = None
     port: int | None = None
+    retry: bool = False
+    """Try also what ran out of memory before."""
     wishes: Wishes = field(default_factory=Wishes)
 
 
@@ -177,12 +181,19 @@ class _Daemon:
             if await asyncio.to_thread(rooms.library.store.find, ref.ref) is None:
                 await fetch(rooms.downloads, ref, self._reporter.progress)
             self._reporter.loading(ref.ref)
+            if options.retry:
+                sha256 = ref.variant.main.sha256
+                await asyncio.to_thread(Lessons(self._paths.learned).forget_ran_out, sha256)
             await rooms.serving.load(ref, options.wishes)
-            looked = rooms.serving.snapshot.survey
-            unused = looked.gpu_unused() if looked is not None else None
-            if unused is not None:
-                self._reporter.note(unused)
+            for note in self._load_notes():
+                self._reporter.note(note)
         self._reporter.ready(self._ready_document())
+
+    def _load_notes(self) -> tuple[Note, ...]:
+        """What the load became, where that is less than a person would expect."""
+        serving = self._rooms.serving.snapshot
+        unused = serving.survey.gpu_unused() if serving.survey is not None else None
+        return (*([unused] if unused is not None else []), *differences.notes(serving))
 
     def _ready_document(self) -> dict[str, Any]:
         """The line of `up --json`."""
@@ -194,6 +205,7 @@ class _Daemon:
             "engine": serving.engine.build if serving.engine is not None else None,
             "pid": self._record.pid,
             "plan": serving.plan.to_json() if serving.plan is not None else None,
+            "notes": [note.to_json() for note in self._load_notes()],
         }
 
     async def _status(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import Literal
 
 from appliance.catalog import ModelRef
-from appliance.daemon.loading import Crash, Load, Steps, what_if
+from appliance.daemon.loading import Crash, Load, Steps, begun_anew, what_if
 from appliance.daemon.orders import Orders
 from appliance.daemon.served import ServingSnapshot
 from appliance.engines import Build, Endpoint, Engine, EngineSnapshot, Launch, LogLine, LogRing
@@ -247,8 +247,9 @@ class Serving:
 
     def _plans_smaller(self, snapshot: EngineSnapshot) -> bool:
         """An engine ran out of memory while it served: a smaller plan takes its place, when there is one."""
-        ref, plan, steps = self._snapshot.ref, self._snapshot.plan, self._steps
-        if snapshot.out_of_memory is None or ref is None or plan is None or steps is None:
+        ref, plan, looked = self._snapshot.ref, self._snapshot.plan, self._snapshot.survey
+        steps = self._steps
+        if snapshot.out_of_memory is None or ref is None or plan is None or looked is None or steps is None:
             return False
         failure = EngineFailed(
             snapshot.error or "The engine ran out of memory.",
@@ -258,7 +259,7 @@ class Serving:
             out_of_memory=snapshot.out_of_memory,
         )
         steady = snapshot.ready_at is not None and time.time() - snapshot.ready_at > STEADY_S
-        crash = Crash(plan, Steps(steps.first) if steady else steps, failure)
+        crash = Crash(plan, begun_anew(steps) if steady else steps, failure, looked.build())
         broken = self._engine
 
         async def again() -> None:

@@ -10,6 +10,7 @@ from statistics import median
 
 from appliance.gateway.ports import Conditions, Outcome
 from appliance.monitor import MonitorSnapshot, PowerSource, power_source
+from appliance.operations.lessons.speeds import plan_key
 from appliance.planning import HOST, Plan
 from appliance.planning.speed.reads import between
 from appliance.planning.speed.rule import place_of
@@ -27,15 +28,6 @@ def power_of(seen: MonitorSnapshot) -> PowerSource:
     if seen.battery is not None:
         return power_source(seen.battery.plugged)
     return "unknown" if seen.ram_total is None else "ac"
-
-
-def plan_key(plan: Plan) -> str:
-    """What of a plan decides its speed, in short: replies with the same key can be compared."""
-    parts = [str(plan.engine_build), str(plan.gpu_layers), plan.kv_type]
-    parts += [f"moe{plan.cpu_moe}"] if plan.cpu_moe else []
-    parts += [plan.split] if plan.split != "layer" else []
-    parts += [f"draft-{plan.draft}"] if plan.draft is not None else []
-    return "/".join(parts)
 
 
 def conditions_of(seen: MonitorSnapshot, plan: Plan | None) -> Conditions:

@@ -88,13 +88,7 @@ def notes(serving: ServingSnapshot, heat: MonitorSnapshot) -> Iterable[Note]:
             None,
             serving.loaded_since,
         )
-    for one in differences.differences(serving):
-        yield Note(one.code, f"Less than planned: {one.detail}.", None, serving.loaded_since)
-    if steps := differences.steps(serving):
-        detail = f"Memory ran out while loading: {'; '.join(steps)}."
-        yield Note(
-            "stepped_down", detail, "Close what else uses the memory; then load again.", serving.loaded_since
-        )
+    yield from differences.notes(serving)
     if serving.replanned is not None:
         yield serving.replanned
     if heat.stale:
@@ -127,11 +121,23 @@ def _engine(serving: ServingSnapshot) -> dict[str, Any]:
         return _absent_engine(serving)
     row = {part.name: getattr(serving.engine, part.name) for part in fields(serving.engine)}
     row["buffers"] = {device: dict(use) for device, use in serving.engine.buffers.items()}
+    row["devices"] = _devices(serving)
     row["model"] = serving.ref.ref
     row["state"] = serving.state
     if error is not None and not row["error"]:
         row |= {"error": error.message, "cause": error.cause, "hint": error.hint}
     return row
+
+
+def _devices(serving: ServingSnapshot) -> list[dict[str, Any]]:
+    """The devices that the plan uses, as the engine lists them. `software`: made of the CPU, no GPU."""
+    build = serving.survey.choice.build if serving.survey and serving.survey.choice else None
+    used = {device.name for device in serving.plan.devices} if serving.plan is not None else set()
+    return [
+        {"name": device.name, "description": device.description, "software": device.software}
+        for device in (build.devices if build is not None else ())
+        if device.name in used
+    ]
 
 
 def _absent_engine(serving: ServingSnapshot) -> dict[str, Any]:

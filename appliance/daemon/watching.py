@@ -110,7 +110,8 @@ class PlanWatch:
             return
         self._noted = True
         sha256, build, buffers = current.ref.variant.main.sha256, current.engine.build, current.engine.buffers
-        await asyncio.to_thread(self._lessons.note_load, sha256, build, plan, buffers, told)
+        path = current.survey.build().path if current.survey is not None else None
+        await asyncio.to_thread(self._lessons.note_load, sha256, build, plan, buffers, told, path=path)
 
     def _tells(self, current: ServingSnapshot) -> bool:
         """Some driver is asked at all: there is a GPU that the sensors read."""

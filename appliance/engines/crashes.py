@@ -8,6 +8,10 @@ from collections.abc import Callable
 
 from appliance.engines.loading import Limits
 
+FIRST_REQUESTS = 8
+"""An engine that dies of a signal within so many requests, after a larger plan ran out of memory, most likely
+ran out of it, too: the buffers for real work are the last ones that it takes."""
+
 
 class Crashes:
     """The crashes of one engine since its `start`.

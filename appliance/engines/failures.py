@@ -45,7 +45,16 @@ _TEXTS: tuple[tuple[re.Pattern[str], Explained], ...] = tuple(
             Explained("There is not enough memory for the compute buffers.", _LESS_MEMORY, 4, UNKNOWN_PLACE),
         ),
         (
-            r"std::bad_alloc|mmap failed: Cannot allocate memory|ggml_aligned_malloc: insufficient memory"
+            r"std::system_error|Resource temporarily unavailable|[Tt]hread (?:constructor|creation) failed",
+            Explained(
+                "The computer's memory (RAM), or the number of threads that it allows, ran out.",
+                _LESS_MEMORY,
+                5,
+                HOST,
+            ),
+        ),
+        (
+            r"std::bad_alloc|GGML_ASSERT\((?:ctx|\w+)->mem_buffer != NULL\) failed|mmap failed: Cannot allocate memory|ggml_aligned_malloc: insufficient memory"
             r"|ErrorOutOfHostMemory|LLVM ERROR: out of memory|^MemoryError"
             r"|(?:unable|failed) to allocate (?:CPU|AMX)\w* buffer",
             Explained("The computer's memory (RAM) ran out.", _LESS_MEMORY, 5, HOST),
@@ -165,6 +174,13 @@ _CODES: dict[int, Explained] = {
         1,
     ),
 }  # fmt: skip
+_SIGNALS_OF_MEMORY = (-signal.SIGABRT, -signal.SIGSEGV, -_signal("SIGBUS", 7))
+_TIGHT = Explained(
+    "It crashed without a word, most likely for lack of memory: a larger plan ran out of it here.",
+    _LESS_MEMORY,
+    1,
+    UNKNOWN_PLACE,
+)
 _UNKNOWN = Explained("It ended by itself.", "Its last lines say more.", 0)
 _WINDOWS_CODES = {
     0xC0000409: -signal.SIGABRT,
@@ -188,9 +204,19 @@ def exit_text(code: int | None) -> str:
 
 def explain(code: int | None, said: Explained | None) -> Explained:
     """Cause and hint from the exit code and the log; the more exact of the two."""
-    number = code if code is None or code < 128 else _WINDOWS_CODES.get(code, 128 - code)
+    number = _number(code)
     by_code = _UNKNOWN if number is None else _CODES.get(number, _UNKNOWN)
     return said if said is not None and said.weight >= by_code.weight else by_code
+
+
+def died_of_memory(code: int | None) -> Explained | None:
+    """The meaning of a death by signal soon after a larger plan ran out of memory; None for other ends."""
+    return _TIGHT if _number(code) in _SIGNALS_OF_MEMORY else None
+
+
+def _number(code: int | None) -> int | None:
+    """Negative for a signal, also where a shell or Windows tells it in other ways."""
+    return code if code is None or code < 128 else _WINDOWS_CODES.get(code, 128 - code)
 
 
 def was_killed(code: int | None) -> bool:

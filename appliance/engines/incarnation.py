@@ -10,7 +10,15 @@ from pathlib import Path
 from appliance import processes
 from appliance.engines import loading, pidfile, wire
 from appliance.engines.adapters import command, listen_at
-from appliance.engines.failures import UNKNOWN_PLACE, Explained, exit_text, explain, was_killed
+from appliance.engines.crashes import FIRST_REQUESTS
+from appliance.engines.failures import (
+    UNKNOWN_PLACE,
+    Explained,
+    died_of_memory,
+    exit_text,
+    explain,
+    was_killed,
+)
 from appliance.engines.logparse import LoadReader
 from appliance.engines.logs import LogFile, LogRing
 from appliance.engines.process import Child, spawn, unlink
@@ -73,13 +81,17 @@ class Incarnation:
         self.reader.loaded()
         return props
 
-    async def last_words(self, *, loading: bool) -> tuple[str, Explained]:
-        """What happened and why, once it has ended by itself."""
+    async def last_words(self, requests: int | None) -> tuple[str, Explained]:
+        """What happened and why, once it has ended by itself, after so many `requests`; None: while loading."""
         code = await self.child.wait()
         why = explain(code, self.reader.failure)
+        silent = why is explain(code, None)
+        loading = requests is None
+        if silent and self.launch.tight and (requests or 0) <= FIRST_REQUESTS:
+            why = died_of_memory(code) or why
         if why.memory == UNKNOWN_PLACE:
             why = replace(why, memory=self.reader.out_of_memory(self.launch.plan.devices))
-        elif was_killed(code) and why is explain(code, None) and not (loading or self._killed_for_memory()):
+        elif was_killed(code) and silent and not (loading or self._killed_for_memory()):
             why = replace(why, memory=None)
         return f"The engine ended while {'loading' if loading else 'serving'} ({exit_text(code)}).", why
 

@@ -75,7 +75,7 @@ class Engine:
         self._life: Incarnation | None = None
         self._generation = 0
         self._props = wire.Props(None, None)
-        self._busy = 0
+        self._busy = self._requests = 0  # now, and since the process is ready
         self._speed: float | None = None
         self._crashes = Crashes(limits)
         self._first_seq = self._ring.seq
@@ -130,7 +130,7 @@ class Engine:
                 cause=self._error.message if self._error is not None else None,
                 hint="Try again in a moment.",
             )
-        self._busy += 1
+        self._busy, self._requests = self._busy + 1, self._requests + 1
         self._follow_leases()
         try:
             yield endpoint
@@ -251,7 +251,7 @@ class Engine:
         return self._before_start is None or await unless_stopped(self._before_start(), self._stop)
 
     def _ready(self, life: Incarnation) -> None:
-        self._ready_at = time.time()
+        self._ready_at, self._requests = time.time(), self._busy
         self._error = None
         self._set("busy" if self._busy else "ready")
         name, took = self._launch.model_id, self._ready_at - life.started_at
@@ -261,7 +261,7 @@ class Engine:
         """Note why the process ended by itself."""
         if self._ready_at is not None:
             self._set("starting")  # at once: nobody shall send a request to it any more
-        message, why = await life.last_words(loading=self._ready_at is None)
+        message, why = await life.last_words(None if self._ready_at is None else self._requests)
         self._note(EngineFailed(message, cause=why.cause, hint=why.hint, out_of_memory=why.memory))
         log.error("%s", message)
 

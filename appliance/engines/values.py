@@ -58,6 +58,8 @@ class Launch:
     """The projector's file; used only when the plan has a place for it."""
     draft: Path | None = None
     """The draft model's file; used only when the plan has a place for it."""
+    tight: bool = False
+    """A larger plan ran out of memory: a silent crash soon after the start is most likely the same."""
 
 
 @dataclass(frozen=True, slots=True)

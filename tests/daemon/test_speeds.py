@@ -14,11 +14,12 @@ import pytest
 from appliance.daemon.local import LocalSide
 from appliance.daemon.served import ServingSnapshot
 from appliance.daemon.serving import Serving
-from appliance.daemon.speeds import TOGETHER, BandwidthLearner, conditions_of, plan_key, power_of
+from appliance.daemon.speeds import TOGETHER, BandwidthLearner, conditions_of, power_of
 from appliance.gateway.ports import Conditions, Outcome, Served
 from appliance.hardware.types import Battery
 from appliance.monitor import Monitor, MonitorSnapshot
 from appliance.operations.lessons.learning import Lessons
+from appliance.operations.lessons.speeds import plan_key
 from appliance.planning import Plan
 from appliance.planning.speed.reads import Read
 from appliance.settings import Governor

@@ -43,6 +43,10 @@ class Script:
     """Tokens of all slots together that it has memory for; with more it ends while it loads."""
     room_serving: int | None = None
     """The same, but it loads, and ends at the first chat."""
+    room_silent: int | None = None
+    """As `room_serving`, but it dies of SIGSEGV without a word."""
+    die_serving: int | None = None
+    """Exit code, or signal, at the first chat."""
     place: str = "CUDA0"
     """Whose memory runs out."""
     hang_loading: bool = False
@@ -271,8 +275,11 @@ async def _get(state: _State, path: str, out: _Writer) -> None:
 
 async def _post(state: _State, path: str, body: dict[str, Any], out: _Writer) -> None:
     script = state.script
-    too_large = script.room_serving is not None and state.ctx * state.slots > script.room_serving
-    if too_large and path.endswith("/chat/completions"):
+    cells, chat = state.ctx * state.slots, path.endswith("/chat/completions")
+    if chat:
+        _die(script.die_serving)
+        _die(-signal.SIGSEGV if script.room_silent is not None and cells > script.room_silent else None)
+    if chat and script.room_serving is not None and cells > script.room_serving:
         where = f"current device: {script.place[-1]}, in function f"
         print("std::bad_alloc" if state.on_cpu else f"CUDA error: out of memory\n  {where}", file=sys.stderr)
         _die(-signal.SIGABRT)

@@ -11,6 +11,7 @@ import pytest
 
 from appliance import processes
 from appliance.engines import Engine
+from appliance.engines.crashes import FIRST_REQUESTS
 from appliance.engines.failures import explain
 from appliance.engines.logparse import LoadReader
 from appliance.errors import EngineFailed
@@ -51,6 +52,9 @@ llama_model_load: error loading model: unable to allocate CUDA1 buffer"""
 CUDA_RUN = """CUDA error: out of memory
   current device: 1, in function alloc at ggml-cuda.cu:500"""
 
+NO_THREAD = """terminate called after throwing an instance of 'std::system_error'
+  what():  Resource temporarily unavailable"""
+
 
 @pytest.mark.parametrize(
     ("lines", "devices", "place"),
@@ -65,6 +69,10 @@ CUDA_RUN = """CUDA error: out of memory
         ("failed to allocate CPU_REPACK buffer of size 9", ("CUDA0",), "Host"),
         ("failed to allocate Vulkan_Host buffer of size 9", ("Vulkan0",), "Host"),
         ("terminate called after throwing an instance of 'std::bad_alloc'", ("CUDA0",), "Host"),
+        ("ggml.c:1589: GGML_ASSERT(ctx->mem_buffer != NULL) failed", ("CUDA0",), "Host"),
+        (NO_THREAD, ("CUDA0",), "Host"),
+        (NO_THREAD.splitlines()[0], ("CUDA0",), "Host"),
+        ("libgomp: Thread creation failed: Resource temporarily unavailable", (), "Host"),
         ("error loading model: mmap failed: Cannot allocate memory", (), "Host"),
         ("failed to allocate buffer for kv cache", ("CUDA0",), "unknown"),
         ("failed to allocate compute pp buffers", ("CUDA0",), "unknown"),
@@ -86,12 +94,63 @@ def test_a_warning_of_the_load_explains_no_later_end() -> None:
     assert explain(-signal.SIGSEGV, reader.failure).memory is None
 
 
-def engine_of(paths: Paths, *scripts: Script, watch: Watch | None = None) -> Engine:
+@pytest.mark.parametrize("line", ["GGML_ASSERT(ctx->mem_buffer != NULL) failed", *NO_THREAD.splitlines()])
+async def test_an_abort_of_a_load_without_ram_is_out_of_memory(paths: Paths, line: str) -> None:
+    engine = engine_of(paths, Script(load_lines=(line,), die_loading=-signal.SIGABRT))
+    failure = await failure_of(engine)
+    assert failure.out_of_memory == "Host"
+    assert "RAM" in (failure.cause or "")
+    await engine.stop()
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS])
+async def test_a_silent_crash_of_a_tight_plan_is_memory(paths: Paths, number: signal.Signals) -> None:
+    watch = Watch()
+    engine = engine_of(paths, Script(die_serving=-number), watch=watch, tight=True)
+    await engine.start()
+    await engine.wait_ready()
+    await _break(engine)
+    failed = await watch.until(lambda one: one.state == "failed")
+    assert failed.out_of_memory == "unknown"
+    assert "memory" in (failed.cause or "")
+    assert "processor" not in f"{failed.cause} {failed.hint}"
+    assert starts(paths.data / "fake") == 1
+    await engine.stop()
+
+
+async def test_a_silent_crash_while_a_tight_plan_loads_is_memory(paths: Paths) -> None:
+    engine = engine_of(paths, Script(die_loading=-signal.SIGSEGV), tight=True)
+    failure = await failure_of(engine)
+    assert failure.out_of_memory == "unknown"
+    assert "memory" in (failure.cause or "")
+    await engine.stop()
+
+
+@pytest.mark.parametrize(
+    ("tight", "before", "number"),
+    [(False, 0, signal.SIGSEGV), (True, FIRST_REQUESTS + 1, signal.SIGSEGV), (True, 0, signal.SIGILL)],
+)
+async def test_other_crashes_are_answered_by_a_restart(
+    paths: Paths, tight: bool, before: int, number: signal.Signals
+) -> None:
+    watch = Watch()
+    engine = engine_of(paths, Script(die_serving=-number), Script(), watch=watch, tight=tight)
+    await engine.start()
+    await engine.wait_ready()
+    for _ in range(before):
+        with engine.busy():
+            pass
+    await _break(engine)
+    again = await watch.until(lambda one: one.state == "ready" and one.restarts == 1)
+    assert again.out_of_memory is None
+    await engine.stop()
+
+
+def engine_of(paths: Paths, *scripts: Script, watch: Watch | None = None, tight: bool = False) -> Engine:
     build = install(paths.data / "fake", *scripts)
     wanted = replace(plan(gpu_layers=12), devices=(on("CUDA0"),))
-    return Engine(
-        build, launch(MODEL, wanted=wanted), paths=paths, limits=FAST, on_change=(watch or Watch()).on_change
-    )
+    what = replace(launch(MODEL, wanted=wanted), tight=tight)
+    return Engine(build, what, paths=paths, limits=FAST, on_change=(watch or Watch()).on_change)
 
 
 async def failure_of(engine: Engine) -> EngineFailed:

@@ -108,7 +108,7 @@ async def test_on_this_machine_the_engine_names_the_plan_and_seen_speeds_are_tol
     body = {"model": str(smollm2_path), "ask": False}
     assert (await answer(library(paths), body))["speed"]["seen"] is None
     seen = {"cold": 31.0, "hot": None, "battery": 9.0}
-    monkeypatch.setattr(speeds, "seen", lambda paths, ref: seen)
+    monkeypatch.setattr(speeds, "seen", lambda paths, ref, plan: seen)
     found = await answer(library(paths), body)
     assert found["machine"] == "here"
     assert found["engine_build"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from appliance.operations.lessons import learned_file
-from appliance.operations.lessons.learning import FORGOTTEN_AFTER_S, MEASURED_FOR_S, Lessons
+from appliance.operations.lessons.learning import FORGOTTEN_AFTER_S, MEASURED_FOR_S, Before, Lessons
 from appliance.planning import Learned, MeasuredRow, MemoryPlan, Plan
 from appliance.planning.result import Beside
 from appliance.units import GIB, MIB
@@ -145,9 +145,45 @@ def test_bandwidths_are_smoothed_and_nonsense_is_refused(lessons: Lessons) -> No
     assert lessons.bandwidth(BUILD, "CUDA0") is None
     lessons.note_bandwidth(BUILD, "CUDA0", 100e9)
     lessons.note_bandwidth(BUILD, "CUDA0", 200e9)
-    for nonsense in (0.0, -1.0, float("nan"), float("inf")):
+    for nonsense in (0.0, -1.0, 99e6, 21e12, float("nan"), float("inf")):
         lessons.note_bandwidth(BUILD, "CUDA0", nonsense)
     assert lessons.bandwidth(BUILD, "CUDA0") == pytest.approx(130e9)
+
+
+@pytest.mark.parametrize("nonsense", [1.0, 99e6, 21e12, 1e300])
+def test_a_bandwidth_that_no_memory_has_is_not_used_and_does_not_stay(
+    tmp_path: Path, lessons: Lessons, nonsense: float
+) -> None:
+    rows = {"CUDA0": {"at": 1.0, "bandwidth": nonsense}, "Host": {"at": 1.0, "bandwidth": 40e9}}
+    (tmp_path / "learned.json").write_text(json.dumps({"v": 1, "builds": {BUILD: rows}}))
+    assert lessons.bandwidth(BUILD, "CUDA0") is None
+    assert lessons.bandwidths(BUILD) == {"Host": 40e9}
+    lessons.note_bandwidth(BUILD, "CUDA0", 100e9)
+    assert lessons.bandwidth(BUILD, "CUDA0") == 100e9
+
+
+def test_what_ran_out_is_of_one_engine_file_and_a_person_may_have_it_forgotten(lessons: Lessons) -> None:
+    lessons.note_ran_out(SHA, BUILD, PLAN, "CUDA0", path="/a/llama-server")
+    assert lessons.ran_out(SHA, BUILD, PLAN, path="/a/llama-server") is not None
+    assert lessons.ran_out(SHA, BUILD, PLAN, path="/b/llama-server") is None
+    assert lessons.ran_out(SHA, BUILD, PLAN) is None
+    lessons.note_ran_out("cd" * 32, BUILD, PLAN, "CUDA0", path="/a/llama-server")
+    lessons.forget_ran_out(SHA)
+    assert lessons.ran_out(SHA, BUILD, PLAN, path="/a/llama-server") is None
+    assert lessons.ran_out("cd" * 32, BUILD, PLAN, path="/a/llama-server") is not None
+
+
+def test_where_the_place_is_unknown_all_devices_count(lessons: Lessons) -> None:
+    other = replace(CUDA, name="CUDA1")
+    both = replace(PLAN, devices=(CUDA, other))
+    lessons.note_ran_out(SHA, BUILD, both, "unknown")
+    assert lessons.ran_out(SHA, BUILD, both) is not None
+    moved = (replace(CUDA, kv=100 * MIB), replace(other, kv=300 * MIB))
+    assert lessons.ran_out(SHA, BUILD, replace(PLAN, devices=moved)) is not None, "as much in all"
+    less = (replace(CUDA, kv=100 * MIB), other)
+    assert lessons.ran_out(SHA, BUILD, replace(PLAN, devices=less)) is None
+    roomier = (replace(CUDA, free=8 * GIB), replace(other, free=8 * GIB))
+    assert lessons.ran_out(SHA, BUILD, replace(PLAN, devices=roomier)) is None
 
 
 def test_a_plan_that_ran_out_is_known_until_there_is_more_room_or_it_worked(
@@ -157,13 +193,15 @@ def test_a_plan_that_ran_out_is_known_until_there_is_more_room_or_it_worked(
     larger = replace(PLAN, devices=(replace(CUDA, kv=300 * MIB),), flags=("-c", "9999"))
     smaller = replace(PLAN, devices=(replace(CUDA, kv=100 * MIB),), flags=("-c", "4096"))
     roomier = replace(PLAN, devices=(replace(CUDA, free=8 * GIB),))
-    assert lessons.ran_out(SHA, BUILD, PLAN) == "CUDA0"
-    assert lessons.ran_out(SHA, BUILD, larger) == "CUDA0", "more than what failed will fail, too"
+    assert lessons.ran_out(SHA, BUILD, PLAN) == Before("CUDA0", clock.now)
+    assert lessons.ran_out(SHA, BUILD, larger) == Before("CUDA0", clock.now), (
+        "more than what failed will fail, too"
+    )
     assert lessons.ran_out(SHA, BUILD, smaller) is None
     assert lessons.ran_out(SHA, BUILD, roomier) is None
     assert lessons.ran_out("cd" * 32, BUILD, PLAN) is None
     lessons.note_load(SHA, BUILD, smaller, LOG)
-    assert lessons.ran_out(SHA, BUILD, PLAN) == "CUDA0", "a smaller load proves nothing"
+    assert lessons.ran_out(SHA, BUILD, PLAN) is not None, "a smaller load proves nothing"
     lessons.note_load(SHA, BUILD, larger, LOG)
     assert lessons.ran_out(SHA, BUILD, PLAN) is None
     lessons.note_ran_out(SHA, BUILD, PLAN, "CUDA0")
@@ -185,7 +223,7 @@ def test_the_file_is_private_bounded_and_forgets_the_oldest(
     assert len(document["ran_out"]) == learned_file.RAN_OUT
     assert len(document["builds"]) == learned_file.BUILDS
     assert lessons.ran_out(f"{0:064x}", BUILD, PLAN) is None
-    assert lessons.ran_out(f"{learned_file.RAN_OUT + 4:064x}", BUILD, PLAN) == "CUDA0"
+    assert lessons.ran_out(f"{learned_file.RAN_OUT + 4:064x}", BUILD, PLAN) is not None
 
 
 @pytest.mark.parametrize(

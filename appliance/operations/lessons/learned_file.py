@@ -70,7 +70,10 @@ class RanOut(_Entry):
 
     model: str
     build: str
+    engine: str = ""
+    """Which engine file, as a hash: another one with the same build may be another program."""
     where: str
+    """The place; `unknown`: any, so that the figures are those of all devices."""
     needed: NonNegativeInt
     free: int | None
 

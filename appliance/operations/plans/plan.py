@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 
 from appliance.engines import Build
@@ -15,6 +16,7 @@ from appliance.operations.plans.engine_limits import within
 from appliance.operations.plans.headers import Subject
 from appliance.paths import Paths
 from appliance.planning import Learned, Plan, PlanRequest, Reason, make_plan
+from appliance.planning.stepdown import MAX_STEPS, given_up, is_less, limits_after, remembered_line
 from appliance.planning.values import Profile, Split
 from appliance.settings import Settings
 
@@ -72,8 +74,11 @@ async def plan_subject(
 ) -> Plan:
     """Plan for this machine with what earlier loads taught, measured by the engine where it can be asked.
 
-    The figures of a measured plan are the engine's own for exactly its flags. Raises GgufError for a header
-    without a model, UsageError for wishes that make no sense, EngineError when no engine can be used.
+    The figures of a measured plan are the engine's own for exactly its flags. What ran out of memory before
+    is not planned again as long as that counts (reasons `ran_out_before`, `ran_out_here`).
+
+    Raises GgufError for a header without a model, UsageError for wishes that make no sense, EngineError when
+    no engine can be used.
     """
     build = looked.build()
     devices, host = looked.devices(), looked.host()
@@ -86,16 +91,55 @@ async def plan_subject(
         )  # fmt: skip
 
     learned = await asyncio.to_thread(_lessons_of, lessons, subject, build)
-    if ask_engine:
-        plan, rows = await asking.ask(make, subject, build, wanted, learned, paths)
+
+    async def one(wish: PlanRequest) -> Plan:
+        if not ask_engine:
+            return await asyncio.to_thread(make, wish, learned)
+        plan, rows = await asking.ask(make, subject, build, wish, learned, paths)
         if lessons is not None and rows is not None:
             await asyncio.to_thread(lessons.note_measured, subject.key, build.build, plan.flags, rows)
-    else:
-        plan = await asyncio.to_thread(make, wanted, learned)
+        return plan
+
+    plan = await one(wanted)
+    if lessons is not None:
+        plan = await _unlike_before(plan, wanted, one, lessons, subject, build)
     if not subject.here:
         text = "the header is not verified yet: only the download proves it"
         notes = (*notes, Reason("header_unverified", text))
     return replace(plan, reasons=(*plan.reasons, *notes)) if notes else plan
+
+
+async def _unlike_before(
+    first: Plan,
+    request: PlanRequest,
+    one: Callable[[PlanRequest], Awaitable[Plan]],
+    lessons: Lessons,
+    subject: Subject,
+    build: Build,
+) -> Plan:
+    """Past the plans that ran out of memory in earlier loads, as far as smaller ones are to be had."""
+    plan, lines, limits = first, tuple[Reason, ...](), request.limits
+    while len(lines) < MAX_STEPS:
+        before = await asyncio.to_thread(lessons.ran_out, subject.sha256, build.build, plan, path=build.path)
+        if before is None:
+            break
+        limits = limits_after(plan, before.where, len(lines) + 1, limits)
+        smaller = await one(replace(request, limits=limits))
+        now = smaller if is_less(smaller, plan) else None
+        when, until = _moment(before.at), _moment(before.until)
+        lines = (*lines, remembered_line(plan, before.where, now, when, until))
+        if now is None:
+            break
+        plan = now
+    if not lines:
+        return plan
+    return replace(plan, given_up=given_up(first, plan), reasons=(*plan.reasons, *lines))
+
+
+def _moment(at: float) -> str:
+    """`30 Nov, 18:02` on this machine's clock."""
+    local = time.localtime(at)
+    return f"{local.tm_mday} {time.strftime('%b, %H:%M', local)}"
 
 
 def require_fit(plan: Plan) -> Plan:
