@@ -23,7 +23,7 @@ from appliance.operations.plans.drafts import served_with
 from appliance.operations.plans.headers import of_stored
 from appliance.operations.plans.plan import Wishes, plan_subject, request_for, require_fit
 from appliance.planning import Plan, Reason
-from appliance.planning.stepdown import MAX_STEPS, given_up, is_less, limits_after, size_of, step_line
+from appliance.planning.stepdown import MAX_STEPS, given_up, is_less, limits_after, step_line, tried_line
 from appliance.store import Stored
 
 log = logging.getLogger("appliance.serving")
@@ -173,7 +173,7 @@ class Load:
         self, stored: Stored, failed: Plan, steps: Steps, failure: EngineFailed, when: str
     ) -> Next:
         """What takes less than `failed`. Raises OutOfMemory when there is nothing."""
-        steps = replace(steps, tried=(*steps.tried, size_of(failed)))
+        steps = replace(steps, tried=(*steps.tried, tried_line(failed)))
         if steps.taken >= MAX_STEPS:
             raise _told(failure, steps, failure.hint)
         less = await self._less(stored, failed, failure.out_of_memory, steps, f"ran out {when}")

@@ -54,7 +54,8 @@ _TEXTS: tuple[tuple[re.Pattern[str], Explained], ...] = tuple(
             ),
         ),
         (
-            r"std::bad_alloc|GGML_ASSERT\((?:ctx|\w+)->mem_buffer != NULL\) failed|mmap failed: Cannot allocate memory|ggml_aligned_malloc: insufficient memory"
+            r"std::bad_alloc|GGML_ASSERT\(\w+->mem_buffer != NULL\) failed"
+            r"|mmap failed: Cannot allocate memory|ggml_aligned_malloc: insufficient memory"
             r"|ErrorOutOfHostMemory|LLVM ERROR: out of memory|^MemoryError"
             r"|(?:unable|failed) to allocate (?:CPU|AMX)\w* buffer",
             Explained("The computer's memory (RAM) ran out.", _LESS_MEMORY, 5, HOST),

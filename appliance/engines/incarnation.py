@@ -82,7 +82,7 @@ class Incarnation:
         return props
 
     async def last_words(self, requests: int | None) -> tuple[str, Explained]:
-        """What happened and why, once it has ended by itself, after so many `requests`; None: while loading."""
+        """What happened and why, once it has ended by itself: after so many `requests`, or (None) loading."""
         code = await self.child.wait()
         why = explain(code, self.reader.failure)
         silent = why is explain(code, None)

@@ -61,20 +61,22 @@ def given_up(first: Plan, now: Plan) -> tuple[str, ...]:
 
 def step_line(failed: Plan, where: str | None, now: Plan, what: str = "ran out") -> Reason:
     """What ran out where, and what the next plan has instead."""
-    text = f"{_place(failed, where)} {what} with {size_of(failed)}; now {_changes(failed, now)}"
+    text = f"{_place(failed, where)} {what} with {_size(failed)}; now {_changes(failed, now)}"
     return Reason("step_down", text)
 
 
-def remembered_line(failed: Plan, where: str, now: Plan | None, when: str, until: str) -> Reason:
-    """The same of an earlier load; None: nothing that was left open can get smaller.
-
-    `when` it ran out, and until when that counts, are texts.
-    """
-    text = f"{_place(failed, where)} ran out before (on {when}) with {size_of(failed)}"
-    again = f"tried again after {until}, with more free memory, or by `appliance up {failed.model} --retry`"
+def remembered_line(failed: Plan, where: str, now: Plan | None, when: str) -> Reason:
+    """The same of an earlier load; `when` is a text. None: nothing that was left open can get smaller."""
+    text = f"{_place(failed, where)} ran out before (on {when}) with {_size(failed)}"
     if now is None:
-        return Reason("ran_out_here", f"{text}, and nothing that was left open can get smaller; {again}")
-    return Reason("ran_out_before", f"{text}, which is remembered; now {_changes(failed, now)} ({again})")
+        return Reason("ran_out_here", f"{text}, and nothing that was left open can get smaller")
+    return Reason("ran_out_before", f"{text}; now {_changes(failed, now)}")
+
+
+def with_end(lines: tuple[Reason, ...], model: str, until: str) -> tuple[Reason, ...]:
+    """The lines, the last of them with how long that is remembered and what ends it; `until` is a text."""
+    end = f"remembered until {until}, or until more memory is free; `appliance up {model} --retry` forgets it"
+    return (*lines[:-1], Reason(lines[-1].code, f"{lines[-1].text} ({end})"))
 
 
 def is_less(plan: Plan, failed: Plan) -> bool:
@@ -87,8 +89,13 @@ def _place(plan: Plan, where: str | None) -> str:
     return f"memory of {where}" if known and where != HOST else "RAM" if known else "memory"
 
 
-def size_of(plan: Plan) -> str:
-    """A plan in a few words."""
+def tried_line(plan: Plan) -> str:
+    """A plan in a few words, those that tell it from the one before among them."""
+    experts = f", experts of {plan.cpu_moe} blocks in RAM" if plan.cpu_moe else ""
+    return f"{_size(plan)}, {plan.n_ubatch} tokens at once{experts}"
+
+
+def _size(plan: Plan) -> str:
     layers = f"{plan.gpu_layers} layers on the GPU, " if plan.gpu_layers else ""
     return f"{layers}{plan.parallel} x {plan.ctx} tokens, {plan.kv_type}"
 

@@ -9,7 +9,14 @@ import pytest
 
 from appliance.gguf import Header, read_header
 from appliance.planning import DeviceMemory, HostMemory, Plan, PlanRequest, make_plan
-from appliance.planning.stepdown import MAX_STEPS, given_up, limits_after, step_line
+from appliance.planning.stepdown import (
+    MAX_STEPS,
+    given_up,
+    limits_after,
+    remembered_line,
+    step_line,
+    with_end,
+)
 from appliance.units import GIB, MIB
 
 CARD = DeviceMemory("CUDA0", "Some GPU", "cuda", 8 * GIB, 3000 * MIB)
@@ -94,3 +101,17 @@ def test_a_step_says_what_ran_out_and_what_there_is_instead(header: Header) -> N
     )
     assert step_line(first, "Host", now).text.startswith("RAM ran out")
     assert step_line(first, "unknown", now).text.startswith("memory ran out")
+
+
+def test_what_is_remembered_says_so_and_how_it_ends(header: Header) -> None:
+    first = made(header, PlanRequest())
+    lines = [remembered_line(first, "CUDA0", replace(first, ctx=4096), "30 Nov, 18:02")] * 2
+    early, last = with_end(tuple(lines), "smol", "1 Dec, 18:02")
+    assert early.text == (
+        "memory of CUDA0 ran out before (on 30 Nov, 18:02) with 31 layers on the GPU, 4 x 8192 tokens, f16; "
+        "now 4 x 4096 tokens"
+    )
+    assert last.text.startswith(early.text)
+    assert "1 Dec, 18:02" in last.text
+    assert "`appliance up smol --retry`" in last.text
+    assert "nothing" in remembered_line(first, "CUDA0", None, "30 Nov, 18:02").text

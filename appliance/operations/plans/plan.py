@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from appliance.engines import Build
 from appliance.errors import DoesNotFit
@@ -13,54 +13,19 @@ from appliance.operations.lessons.learning import Lessons
 from appliance.operations.machine.survey import Survey
 from appliance.operations.plans import asking
 from appliance.operations.plans.engine_limits import within
-from appliance.operations.plans.headers import Subject
+from appliance.operations.plans.subject import Subject
+from appliance.operations.plans.wishes import Wishes as Wishes
+from appliance.operations.plans.wishes import request_for as request_for
 from appliance.paths import Paths
 from appliance.planning import Learned, Plan, PlanRequest, Reason, make_plan
-from appliance.planning.stepdown import MAX_STEPS, given_up, is_less, limits_after, remembered_line
-from appliance.planning.values import Profile, Split
-from appliance.settings import Settings
-
-
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """What the user asked for; None leaves the number to the planner."""
-
-    ctx: int | None = None
-    parallel: int | None = None
-    gpu_layers: int | None = None
-    kv: str | None = None
-    engine: str | None = None
-    ubatch: int | None = None
-    cpu_moe: int | None = None
-    split: Split | None = None
-    profile: Profile | None = None
-    draft: str | None = None
-    """A smaller model that proposes tokens: a name or a file."""
-
-
-def request_for(settings: Settings, wishes: Wishes, *, embedding: bool = False) -> PlanRequest:
-    """The wishes, then the settings, then the planner's own choice."""
-    engine = settings.engine
-
-    def number(wish: int | None, setting: int | str) -> int | None:
-        if wish is not None:
-            return wish
-        return setting if isinstance(setting, int) else None
-
-    return PlanRequest(
-        ctx=number(wishes.ctx, engine.ctx),
-        parallel=number(wishes.parallel, engine.parallel),
-        gpu_layers=number(wishes.gpu_layers, engine.gpu_layers),
-        kv_type=wishes.kv,
-        reserve=settings.planning.reserve,
-        kv_floor=settings.planning.kv_floor,
-        profile=wishes.profile or engine.profile,
-        embedding=embedding,
-        n_ubatch=wishes.ubatch,
-        cpu_moe=wishes.cpu_moe,
-        split=wishes.split or "layer",
-        decode_goal=settings.goals.decode,
-    )
+from appliance.planning.stepdown import (
+    MAX_STEPS,
+    given_up,
+    is_less,
+    limits_after,
+    remembered_line,
+    with_end,
+)  # fmt: skip
 
 
 async def plan_subject(
@@ -118,7 +83,7 @@ async def _unlike_before(
     build: Build,
 ) -> Plan:
     """Past the plans that ran out of memory in earlier loads, as far as smaller ones are to be had."""
-    plan, lines, limits = first, tuple[Reason, ...](), request.limits
+    plan, lines, limits, until = first, tuple[Reason, ...](), request.limits, 0.0
     while len(lines) < MAX_STEPS:
         before = await asyncio.to_thread(lessons.ran_out, subject.sha256, build.build, plan, path=build.path)
         if before is None:
@@ -126,13 +91,14 @@ async def _unlike_before(
         limits = limits_after(plan, before.where, len(lines) + 1, limits)
         smaller = await one(replace(request, limits=limits))
         now = smaller if is_less(smaller, plan) else None
-        when, until = _moment(before.at), _moment(before.until)
-        lines = (*lines, remembered_line(plan, before.where, now, when, until))
+        lines = (*lines, remembered_line(plan, before.where, now, _moment(before.at)))
+        until = max(until, before.until)
         if now is None:
             break
         plan = now
     if not lines:
         return plan
+    lines = with_end(lines, subject.label, _moment(until))
     return replace(plan, given_up=given_up(first, plan), reasons=(*plan.reasons, *lines))
 
 
