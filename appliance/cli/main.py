@@ -12,7 +12,7 @@ import click
 from appliance import __version__
 from appliance.cli.ends import INTERRUPTED, OutputFailed
 from appliance.cli.lazy import LazyGroup
-from appliance.errors import ApplianceError
+from appliance.errors import ApplianceError, UsageError
 
 COMMANDS = {
     "up": ("appliance.cli.up", "up", "Serve a model until Ctrl-C (or in the background)."),
@@ -59,6 +59,8 @@ def main(arguments: list[str] | None = None) -> None:
         code = appliance.main(arguments, prog_name="appliance", standalone_mode=False)
     except click.ClickException as error:
         error.show()
+        if "--json" in arguments:
+            _print_json(UsageError(error.format_message(), hint=_hint(error)))
         sys.exit(error.exit_code)
     except ApplianceError as error:
         if debug:
@@ -112,12 +114,23 @@ def _show(error: ApplianceError, as_json: bool) -> None:
         for line in lines:
             print(f"    {clean(line)}", file=sys.stderr)
     if as_json:
-        import json
+        _print_json(error)
 
-        try:
-            print(json.dumps({"error": error.to_json()}), flush=True)
-        except OSError as failed:
-            _output_failed(OutputFailed(failed))
+
+def _print_json(error: ApplianceError) -> None:
+    """The error's document on stdout."""
+    import json
+
+    try:
+        print(json.dumps({"error": error.to_json()}), flush=True)
+    except OSError as failed:
+        _output_failed(OutputFailed(failed))
+
+
+def _hint(error: click.ClickException) -> str | None:
+    """Where the words are explained that were not understood."""
+    ctx = error.ctx if isinstance(error, click.UsageError) else None
+    return None if ctx is None else f"`{ctx.command_path} --help` says what there is."
 
 
 if __name__ == "__main__":

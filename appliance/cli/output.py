@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import shutil
@@ -62,6 +61,8 @@ def library() -> Library:
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run async work to its end; Ctrl-C or SIGTERM cancels it and waits until it has cleaned up."""
 
+    import asyncio  # a plan of a file for a described machine does without
+
     async def stoppable() -> T:
         task = asyncio.current_task()
         if sys.platform != "win32" and task is not None:
@@ -101,6 +102,14 @@ def _finite(value: Any) -> Any:
 def say(text: str = "") -> None:
     """A line for the person."""
     _write(text)
+
+
+def say_wrapped(text: str, lead: str = "") -> None:
+    """Sentences, wrapped at words; `lead` stands before the first line and is as wide before the others."""
+    for line in textwrap.wrap(
+        text, max(width(), 20), initial_indent=lead, subsequent_indent=" " * len(lead), break_on_hyphens=False
+    ):
+        say(line)
 
 
 def say_of(label: str, text: str) -> None:

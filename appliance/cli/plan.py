@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
-from appliance.cli.output import daemon_or_none, emit, json_option, library, run
+from appliance.cli.output import daemon_or_none, emit, find_paths, json_option, library, remark, run
 from appliance.cli.plan_text import render
 from appliance.cli.wishes import (
     cpu_moe_option,
@@ -20,9 +24,12 @@ from appliance.cli.wishes import (
     ubatch_option,
 )
 from appliance.errors import DoesNotFit
+from appliance.text import clean_line
 
 _ANSWER_S = 60
 _FETCH_S = 600
+_PATIENCE_S = 2.0
+_REMOTE = ("hf:", "http:", "https:")
 
 
 @click.command()
@@ -60,12 +67,7 @@ def plan(click_ctx: click.Context, /, model: str, as_json: bool, no_ask: bool, *
     body = {"model": _where(model), "ask": not no_ask, **wishes, "gpu": list(wishes["gpu"])}
     if body["draft"]:
         body["draft"] = _where(body["draft"])
-    client = daemon_or_none()
-    if client is not None:
-        limit = _FETCH_S if body["fetch_headers"] else _ANSWER_S
-        document = client.call("POST", "/api/plan", body, timeout_s=limit)
-    else:
-        document = run(_plan_here(body))
+    document = _of_a_file(body) or _asked(body)
     emit(document) if as_json else render(document)
     if not document["fits"]:
         click_ctx.exit(DoesNotFit.exit_code)
@@ -73,10 +75,59 @@ def plan(click_ctx: click.Context, /, model: str, as_json: bool, no_ask: bool, *
 
 def _where(name: str) -> str:
     """A file by its full path: a daemon works in a folder of its own."""
-    from appliance.operations.models import file_or_name
+    from appliance.operations.files import file_or_name
 
-    file = None if name.startswith(("hf:", "http:", "https:")) else file_or_name(name)
+    file = None if name.startswith(_REMOTE) else file_or_name(name)
     return name if file is None else str(file.absolute())
+
+
+def _of_a_file(body: dict[str, Any]) -> dict[str, Any] | None:
+    """For a described machine and a file that is here, which takes no daemon; None for anything else."""
+    if not body["gpu"] and body["ram"] is None:
+        return None
+    from appliance import settings
+    from appliance.operations.plans import described_plan
+    from appliance.operations.plans.question import question_of
+
+    return described_plan.of_a_file(settings.load(find_paths().config_file), question_of(body))
+
+
+def _asked(body: dict[str, Any]) -> dict[str, Any]:
+    client = daemon_or_none()
+    with _patience(body):
+        if client is None:
+            return run(_plan_here(body))
+        limit = _FETCH_S if body["fetch_headers"] else _ANSWER_S
+        return client.call("POST", "/api/plan", body, timeout_s=limit)
+
+
+def _host(name: str) -> str:
+    if name.startswith("hf:"):
+        return "the Hub"
+    try:
+        return urlsplit(name).hostname or "the server"
+    except ValueError:
+        return "the server"
+
+
+@contextlib.contextmanager
+def _patience(body: dict[str, Any]) -> Iterator[None]:
+    """Says what is waited for, when a server takes its time."""
+    names = [name for name in (body["model"], body["draft"]) if name and name.startswith(_REMOTE)]
+    hosts = [
+        "the Hub" if name.startswith("hf:") else urlsplit(name).hostname or "the server" for name in names
+    ]
+    if body["fetch_headers"]:
+        hosts.append("the Hub")
+    text = f"Waiting for {clean_line(' and '.join(dict.fromkeys(hosts)), 120)} to send the model's header ..."
+    timer = threading.Timer(_PATIENCE_S, remark, (text,))
+    timer.daemon = True
+    if hosts:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 async def _plan_here(body: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from appliance.cli.output import cell, say, show, table
+from appliance.cli.output import cell, say, say_wrapped, show, table
 from appliance.units import size
 
 Row = Mapping[str, Any]
@@ -16,22 +16,22 @@ def ranking(document: Mapping[str, Any]) -> None:
     family, rows = document["family"], document["ranking"]
     name = cell(family["name"])
     where = "this" if document["machine"] == "here" else "the described"
-    say(f"{name}: {len(rows)} variants for {where} machine, the best first")
+    say_wrapped(f"{name}: {len(rows)} variants for {where} machine, the best first")
     made = table("", "model", "size", "fits", "tokens/s", "", right=("", "size", "tokens/s"))
     for number, row in enumerate(rows, 1):
         made.add_row(str(number), cell(row["ref"]), size(row["size"]), _fit(row), _speed(row), _notes(row))
     show(made)
     for line in _legend(rows, family["decode_goal"]):
-        say(line)
+        say_wrapped(line)
     best, served = family["best"], family["served"]
     if best is None:
         say("None of them fits.")
     elif served == best:
-        say(f"`appliance up {name}` takes {cell(best)}.")
+        say_wrapped(f"`appliance up {name}` takes {cell(best)}.")
     else:
-        say(f"The best is {cell(best)}. `appliance up {name}` takes {cell(served)}, which is here.")
+        say_wrapped(f"The best is {cell(best)}. `appliance up {name}` takes {cell(served)}, which is here.")
     for row in [row for row in rows if row["problem"]][:3]:
-        say(f"{cell(row['ref'])}: {cell(row['problem'])}")
+        say_wrapped(f"{cell(row['ref'])}: {cell(row['problem'])}")
 
 
 def what_if(document: Mapping[str, Any]) -> None:
@@ -41,7 +41,9 @@ def what_if(document: Mapping[str, Any]) -> None:
     found = {(row["ctx"], row["kv_type"]): row for row in rows}
     everything = document["n_layer"] + 1
     slots = max(row["parallel"] for row in rows)
-    say(f"What if ({_slots(slots)}): of {everything} layers on the GPU; ~tokens/s, context empty/full")
+    say_wrapped(
+        f"What if ({_slots(slots)}): of {everything} layers on the GPU; ~tokens/s, context empty/full"
+    )
     made = table("context", *(f"KV {kind}" for kind in kinds), right=("context",))
     for ctx in sorted({row["ctx"] for row in rows}):
         cells = [_outcome(found.get((ctx, kind)), everything) for kind in kinds]

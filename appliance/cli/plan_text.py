@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from appliance.cli.output import cell, say, show, table, width
+from appliance.cli.output import cell, say, say_wrapped, show, table
 from appliance.cli.plan_tables import ranking, what_if
 from appliance.text import clean_line
 from appliance.units import MIB
@@ -20,6 +19,12 @@ _ACCOUNT = ("free", "reserve", "weights", "kv", "compute", "overhead", "spare", 
 """Lines that say what the table says."""
 _VERDICT = ("does_not_fit", "would_fit", "refused")
 _SPEED = "speed"
+_SOURCES = {
+    "seen": "from speeds seen here",
+    "table": "from data sheets",
+    "rule": "by a rule of thumb",
+}
+"""Where the bandwidth comes from that an estimate is made of (`speed.how`)."""
 _FIGURES = ("model", "kv", "compute", "overhead", "reserve", "free", "spare")
 
 
@@ -37,7 +42,7 @@ def render(document: Document) -> None:
     say()
     line = speed_line(document)
     if line is not None:
-        say(line)
+        say_wrapped(line)
     no_speed(document)
     reasons(document["reasons"])
     if document["flags"]:
@@ -51,9 +56,9 @@ def headline(document: Document) -> None:
     """Which model, with which engine, and the settings."""
     engine = document["engine_build"]
     machine = "for the described machine" if document.get("machine", "here") != "here" else None
-    say(f"{cell(document['model'])} ({cell(document['arch'])}), {machine or f'with {cell(engine)}'}")
+    say_wrapped(f"{cell(document['model'])} ({cell(document['arch'])}), {machine or f'with {cell(engine)}'}")
     how = "measured by the engine" if document.get("measured") else "computed"
-    _wrapped("", f"{_verdict(document)} ({how}): {', '.join(_settings(document))}")
+    say_wrapped(f"{_verdict(document)} ({how}): {', '.join(_settings(document))}")
 
 
 def _verdict(document: Document) -> str:
@@ -95,7 +100,7 @@ def memory(document: Document) -> None:
         guessed = guessed or any(text.startswith("~") for text in cells)
         made.add_row("RAM" if place["name"] == "Host" else cell(place["name"]), *cells)
     show(made)
-    say("other: the driver; of RAM the engine's process and what GPUs share of it.")
+    say_wrapped("other: the driver; of RAM the engine's process and what GPUs share of it.")
     if guessed:
         say("~ computed or typical; what has no ~ was measured or read.")
 
@@ -121,7 +126,9 @@ def speed_line(document: Document) -> str | None:
         return None
     parts = []
     if speed["decode"] is not None:
-        parts.append(f"~{speed['decode']:.3g} tokens/s (~{speed['decode_full']:.3g} with the context full)")
+        text = f"~{speed['decode']:.3g} tokens/s (~{speed['decode_full']:.3g} with the context full)"
+        source = _SOURCES.get(speed["how"])
+        parts.append(f"{text}, {source}" if source else text)
     words = {"cold": "{} cold", "hot": "{} hot", "battery": "{} on battery"}
     seen = {name: value for name, value in (speed.get("seen") or {}).items() if value is not None}
     if seen:
@@ -136,7 +143,9 @@ def no_speed(document: Document) -> None:
     machine = document.get("machine", "here")
     if machine == "here" or all(gpu["bandwidth"] is not None for gpu in machine["gpus"]):
         return
-    say("The speed needs the card's name, or its memory's: --gpu \"8GiB,RTX 4060\", --gpu 8GiB,272GB/s")
+    say_wrapped(
+        "The speed needs the card's name, or its memory's: --gpu \"8GiB,RTX 4060\", --gpu 8GiB,272GB/s"
+    )
 
 
 def reasons(lines: Sequence[Any]) -> None:
@@ -153,7 +162,7 @@ def reasons(lines: Sequence[Any]) -> None:
         if group:
             say(title)
             for line in group:
-                _wrapped("  - ", clean_line(str(line["text"]), 1_000))
+                say_wrapped(clean_line(str(line["text"]), 1_000), "  - ")
 
 
 def flags(document: Document) -> None:
@@ -162,11 +171,4 @@ def flags(document: Document) -> None:
     say("Flags for llama-server")
     say("  " + " ".join(given))
     if "-dev" in given and document.get("machine", "here") != "here":
-        _wrapped("  ", "(-dev: put the engine's own names there, as `llama-server --list-devices` says)")
-
-
-def _wrapped(lead: str, text: str) -> None:
-    for line in textwrap.wrap(
-        text, max(width(), 20), initial_indent=lead, subsequent_indent=" " * len(lead), break_on_hyphens=False
-    ):
-        say(line)
+        say_wrapped("(-dev: put the engine's own names there, as `llama-server --list-devices` says)", "  ")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from appliance.settings import EngineChoice
+if TYPE_CHECKING:
+    from appliance.settings import EngineChoice
 
 
 class LayersType(click.ParamType[int | None]):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from appliance import hub
 from appliance.catalog import Use
 from appliance.gguf import Header
-from appliance.gguf.architectures import ENCODERS
+from appliance.operations.use import use_of
 from appliance.text import clean_line
 
 _FILE_TYPES = {
@@ -20,11 +20,7 @@ _FILE_TYPES = {
     37: "TQ2_0", 38: "MXFP4_MOE",
 }  # fmt: skip
 """`general.file_type`. Source: `enum llama_ftype` in include/llama.h."""
-_RANK = 4
-"""`pooling_type` of a reranker. Source: `enum llama_pooling_type` in include/llama.h."""
 _NO_NAMES = ("", "model", "ggml-model", "gguf", "unsloth")
-_GENERATES = frozenset({"dream", "llada", "llada-moe", "rnd1"})
-"""Architectures without a cache that write text all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +49,7 @@ def describe(header: Header, file_name: str) -> Description:
         params=_params(header, file_name),
         context=_int(header, f"{header.arch}.context_length") or None,
         license=_text(header, "general.license"),
-        use=_use(header),
+        use=use_of(header),
     )
 
 
@@ -61,15 +57,6 @@ def id_of(name: str) -> str:
     """A name as an id of the catalog: lower case, dashes, at most 96 characters."""
     words = re.sub(r"[^a-z0-9._]+", "-", name.lower()).strip("-._")
     return re.sub(r"-{2,}", "-", words)[:96].rstrip("-._") or "model"
-
-
-def _use(header: Header) -> tuple[Use, ...]:
-    pooling = _int(header, f"{header.arch}.pooling_type")
-    if pooling == _RANK:
-        return ("rerank",)
-    if pooling or header.arch in ENCODERS - _GENERATES:
-        return ("embedding",)
-    return ("chat",) if "tokenizer.chat_template" in header.metadata else ("completion",)
 
 
 def _params(header: Header, file_name: str) -> float | None:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from appliance.catalog import Catalog, LiveCatalog, ModelRef, refs_of
-from appliance.errors import ModelInUse, ModelMissing, UnknownModel, UsageError
+from appliance.errors import ModelInUse, ModelMissing, UnknownModel
 from appliance.hardware import Machine
 from appliance.paths import Paths
 from appliance.settings import Settings
 from appliance.store import Store, Stored
-from appliance.text import clean_line
 
 log = logging.getLogger("appliance.models")
 
@@ -171,34 +169,6 @@ class Library:
             if names
             else "`appliance models list` shows what can be fetched.",
         )
-
-
-def file_or_name(text: str) -> Path | None:
-    """A path when the word is one of a GGUF file, None when it is a model's name.
-
-    Raises UsageError for a word that looks like a path and is not one of a file.
-    """
-    if not text.strip():
-        raise UsageError("No model was named.", hint="`appliance models list` shows what there is.")
-    if not (text.endswith(".gguf") or text.startswith(("/", "./", "../", "~"))):
-        return None
-    try:
-        path = Path(text).expanduser()
-        exists, is_file = path.exists(), path.is_file()
-    except (OSError, RuntimeError) as error:
-        raise UsageError(
-            f"{clean_line(text, 80)} can't be looked at.",
-            cause=clean_line(str(error), 120),
-            hint=_FILE_OR_NAME,
-        ) from None
-    if not exists:
-        raise UsageError(f"There is no file {clean_line(text, 200)}.", hint=_FILE_OR_NAME)
-    if not is_file:
-        raise UsageError(f"{clean_line(text, 200)} is not a file.", hint=_FILE_OR_NAME)
-    return path
-
-
-_FILE_OR_NAME = "Give the path of a .gguf file (it starts with / or ./), or a model's name."
 
 
 def _row(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from appliance.cli import plan_text
+from appliance.cli import output, plan_text
+from appliance.cli import plan as plan_command
 from tests.cli.indoors import Indoors
 from tests.operations.families import KIN, LARGE, SMALL, unseen
 from tests.planning.model_files import MODELS
+from tests.web.server import Request, Server, head
 
 LAPTOP = ("--gpu", "8GiB,RTX 4060 Laptop", "--ram", "16GiB")
 
@@ -96,12 +100,101 @@ def test_what_does_not_fit_prints_the_plan_and_exits_5(home: Indoors, model: str
         (("x", "--gpu", "banana"), 2, "not a size"),
         (("x", "--kv", "q3"), 2, "q3"),
         (("x", "--ubatch", "0"), 2, "ubatch"),
+        (("/dev",), 2, "is a folder"),
+        (("README.md",), 4, "This is not a GGUF file"),
     ],
 )
 def test_an_error_says_what_to_do(home: Indoors, arguments: tuple[str, ...], code: int, words: str) -> None:
     done = home.run("plan", *arguments)
     assert (done.code, done.out) == (code, "")
     assert words in done.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("plan", "x", "--gpu-layers", "foo"),
+        ("plan", "x", "--kv", "q3"),
+        ("plan",),
+        ("plan", "x", "--nonsuch"),
+        ("models", "list", "--nonsuch"),
+        ("nonsuch",),
+    ],
+)
+def test_words_that_are_not_understood_are_an_error_document_too(
+    home: Indoors, arguments: tuple[str, ...]
+) -> None:
+    done = home.run(*arguments, "--json")
+    assert done.code == 2
+    assert "Usage: " in done.err
+    error = done.document["error"]
+    assert error["code"] == "usage"
+    assert error["message"]
+    assert "--help" in error["hint"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--gpu", "8GiB"),
+        ("--gpu", "8GiB", "--what-if"),
+        LAPTOP,
+        ("--gpu", "3GiB,RTX 3060", "--gpu", "24GiB,RTX 4090", "--ram", "16GiB"),
+        ("--ram", "4GiB"),
+    ],
+)
+def test_no_line_is_wider_than_the_terminal_but_the_flags_and_they_are_one_line(
+    home: Indoors, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    model = MODELS["qwen3-8b"].write(tmp_path / "a-model-with-a-long-name-as-they-have-it-Q4_K_M.gguf")
+    lines = home.run("plan", str(model), *options, env={"COLUMNS": "80"}).out.splitlines()
+    flags = lines.index("Flags for llama-server") + 1 if "Flags for llama-server" in lines else None
+    assert [line for at, line in enumerate(lines) if len(line) > 80 and at != flags] == []
+
+
+def test_a_long_name_and_build_are_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
+    plan_text.render(document(model="m" * 60, engine_build="llama-server b10434 (a build with a name)"))
+    assert max(len(line) for line in capsys.readouterr().out.splitlines()) <= 120
+
+
+@pytest.mark.parametrize("split", ["row", "tensor"])
+def test_a_split_without_a_second_gpu_changes_nothing_and_says_so(
+    home: Indoors, model: str, split: str
+) -> None:
+    one = ("plan", model, "--gpu", "24GiB,RTX 4090", "--ram", "32GiB", "--ctx", "4096", "--split", split)
+    assert f"--split {split} changes nothing: GPU0 has all" in " ".join(home.run(*one).out.split())
+    two = (*one, "--gpu", "24GiB,RTX 4090", "--gpu-layers", "99")
+    assert "changes nothing" not in home.run(*two).out
+
+
+def test_an_engine_s_refusal_is_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    told = {"code": "refused", "text": "llama-server b10434 refuses it: unknown model architecture: 'x'"}
+    plan_text.render(document(fits=False, reasons=[told]))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("THE ENGINE REFUSES IT")
+    assert lines[-2:] == ["Verdict", f"  - {told['text']}"]
+
+
+def test_a_server_that_is_silent_is_named_while_it_is_waited_for(
+    home: Indoors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers once the person was told."""
+    told = threading.Event()
+
+    def answer(_: Request, connection: socket.socket) -> None:
+        told.wait(20)
+        connection.sendall(head("404 Not Found"))
+
+    def remark(text: str) -> None:
+        output.remark(text)
+        told.set()
+
+    monkeypatch.setattr(plan_command, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(plan_command, "remark", remark)
+    with Server(answer) as server:
+        done = home.run("plan", f"{server.url}/slow/a.gguf", "--gpu", "8GiB")
+    assert "Waiting for 127.0.0.1" in done.err
+    assert told.is_set()
 
 
 def test_a_family_is_a_ranking_with_the_best_member_s_plan(home: Indoors, tmp_path: Path) -> None:
@@ -149,7 +242,7 @@ def test_what_is_unknown_is_not_zero(capsys: pytest.CaptureFixture[str]) -> None
         (None, None),
         (
             {"decode": 42.4, "decode_full": 31.2, "how": "table", "seen": None},
-            "Speed of one request: ~42.4 tokens/s (~31.2 with the context full)",
+            "Speed of one request: ~42.4 tokens/s (~31.2 with the context full), from data sheets",
         ),
         (
             {
@@ -158,7 +251,7 @@ def test_what_is_unknown_is_not_zero(capsys: pytest.CaptureFixture[str]) -> None
                 "how": "table",
                 "seen": {"cold": 39.0, "hot": None, "battery": 9.5},
             },
-            "Speed of one request: ~42.4 tokens/s (~31.2 with the context full); "
+            "Speed of one request: ~42.4 tokens/s (~31.2 with the context full), from data sheets; "
             "seen here: 39 cold, 9.5 on battery",
         ),
         (

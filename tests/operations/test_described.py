@@ -141,3 +141,19 @@ def test_the_document_names_what_was_taken_to_be_there() -> None:
     assert document["ram"] == {"total": 64 * GIB, "available": 58 * GIB}
     assert document["gpus"][0]["name"] == "GPU0"
     assert document["gpus"][0]["total"] == 24 * GIB
+
+
+@pytest.mark.parametrize(
+    ("spec", "what"),
+    [
+        ("8GiB,RTX 4060,RTX 4090", "the card's name"),
+        ("8GiB,free=7GiB,free=1GiB", "what is free"),
+        ("8GiB,cuda,vulkan", "the backend"),
+        ("8GiB,272GB/s,300GB/s", "the memory's speed"),
+        ("8GiB,unified,integrated", "whose memory it is"),
+    ],
+)
+def test_nothing_is_said_twice_of_a_card(spec: str, what: str) -> None:
+    with pytest.raises(UsageError, match=f"says {what} twice") as caught:
+        described([spec], None)
+    assert "repeat --gpu" in (caught.value.hint or "")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from appliance.errors import UsageError
-from appliance.operations.models import file_or_name
+from appliance.operations.files import file_or_name
 
 
 @pytest.fixture(autouse=True)
@@ -29,18 +29,31 @@ def test_a_gguf_file_is_a_file() -> None:
     assert file_or_name("./a.gguf") == Path("a.gguf")
 
 
+def test_a_file_under_another_ending_is_a_file_when_it_is_here() -> None:
+    Path("m").mkdir()
+    for name in ("pt.bin", "m/pt.bin", "m/x", "A.GGUF"):
+        Path(name).write_bytes(b"PK")
+        assert file_or_name(name) == Path(name)
+    Path("qwen3.5").write_bytes(b"PK")
+    for name in ("qwen3.5", "other.bin", "m/none", "m"):
+        assert file_or_name(name) is None
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("", "No model was named"),
         ("nope.gguf", "no file"),
         ("./nope", "no file"),
-        (".//", "not a file"),
+        (".//", "is a folder"),
+        ("m/folder.gguf", "is a folder"),
+        ("/dev/null", "is not a file"),
         ("~nosuchuser/x.gguf", "can't be looked at"),
         ("/" + "x" * 300, "can't be looked at"),
     ],
 )
 def test_a_path_that_is_none_is_said_with_what_to_do(text: str, words: str) -> None:
+    Path("m/folder.gguf").mkdir(parents=True)
     with pytest.raises(UsageError, match=words) as caught:
         file_or_name(text)
     assert caught.value.hint

@@ -20,13 +20,15 @@ from appliance.operations.lessons import speeds
 from appliance.operations.lessons.learning import Lessons
 from appliance.operations.machine.survey import Survey, survey
 from appliance.operations.models import Library
-from appliance.operations.plans import family
+from appliance.operations.plans import described_plan, family
 from appliance.operations.plans.drafts import planned_with
 from appliance.operations.plans.family import Ground, Ranking
-from appliance.operations.plans.headers import NoHeader, Subject, subject_of
-from appliance.operations.plans.plan import plan_subject, request_for
+from appliance.operations.plans.headers import NoHeader, subject_of
+from appliance.operations.plans.plan import plan_subject
 from appliance.operations.plans.question import Question, question_of
-from appliance.planning import Plan, Reason, make_plan, rough_fit
+from appliance.operations.plans.subject import Subject
+from appliance.operations.plans.wishes import request_for, split_note
+from appliance.planning import Plan, rough_fit
 from appliance.planning.whatif import WhatIf, what_if
 
 _PLAN_KEYS = (
@@ -62,6 +64,9 @@ async def answer(
     raise: UnknownModel, ModelMissing, NotVerified, GgufError, HubError, DownloadError, EngineError.
     """
     question = question_of(body)
+    of_file = await asyncio.to_thread(described_plan.of_a_file, library.settings, question)
+    if of_file is not None:
+        return of_file
     if library.catalog.family(question.model, library.settings.aliases):
         return await _of_family(library, question, env)
     looking = None
@@ -83,54 +88,38 @@ async def answer(
 
 
 async def _document(library: Library, subject: Subject, machine: _Machine) -> dict[str, Any]:
-    plan = await _plan(library, subject, machine)
-    found: dict[str, Any] = {**plan.to_json(), "machine": machine.to_json()}
-    if machine.looked is not None:
-        seen = await asyncio.to_thread(speeds.seen, library.paths, subject.label, plan)
-        if any(speed is not None for speed in seen.values()):
-            blank = {"decode": None, "decode_full": None, "how": None}
-            found["speed"] = {**(found["speed"] or blank), "seen": dict(seen)}
+    question, looked = machine.question, machine.looked
+    if question.machine is not None:
+        return await asyncio.to_thread(
+            described_plan.document_of, library.settings, subject, question, question.machine
+        )
+    assert looked is not None
+    request = request_for(library.settings, question.wishes, embedding=subject.embedding)
+    plan = await plan_subject(
+        subject,
+        looked=looked,
+        request=request,
+        paths=library.paths,
+        lessons=Lessons(library.paths.learned),
+        ask_engine=question.ask,
+    )
+    plan = replace(plan, reasons=(*plan.reasons, *split_note(request, plan)))
+    found: dict[str, Any] = {**plan.to_json(), "machine": "here"}
+    seen = await asyncio.to_thread(speeds.seen, library.paths, subject.label, plan)
+    if any(speed is not None for speed in seen.values()):
+        blank = {"decode": None, "decode_full": None, "how": None}
+        found["speed"] = {**(found["speed"] or blank), "seen": dict(seen)}
     if found["speed"] is not None:
         found["speed"].setdefault("seen", None)
-    if machine.question.what_if:
+    if question.what_if:
         rows = await _what_if(library, subject, machine, plan)
         found["what_if"] = [row.to_json() for row in rows]
     return found
 
 
-async def _plan(library: Library, subject: Subject, machine: _Machine) -> Plan:
-    question = machine.question
-    request = request_for(library.settings, question.wishes, embedding=subject.embedding)
-    if machine.looked is not None:
-        return await plan_subject(
-            subject,
-            looked=machine.looked,
-            request=request,
-            paths=library.paths,
-            lessons=Lessons(library.paths.learned),
-            ask_engine=question.ask,
-        )
-    ground = machine.ground
-    plan = await asyncio.to_thread(
-        make_plan,
-        subject.header,
-        ground.devices,
-        ground.host,
-        request,
-        model=subject.label,
-        engine_build=None,
-        mmproj=subject.mmproj,
-        draft=subject.draft,
-    )
-    if ground.host.available is None:
-        line = Reason("ram_unknown", "RAM was not described, so it is taken to be enough (`--ram SIZE`)")
-        plan = replace(plan, reasons=(*plan.reasons, line))
-    return plan
-
-
 async def _what_if(library: Library, subject: Subject, machine: _Machine, plan: Plan) -> tuple[WhatIf, ...]:
     ground, learned = machine.ground, None
-    if machine.looked is not None and plan.engine_build is not None:
+    if plan.engine_build is not None:
         lessons = Lessons(library.paths.learned)
         learned = await asyncio.to_thread(lessons.of, subject.sha256, plan.engine_build)
     return await asyncio.to_thread(

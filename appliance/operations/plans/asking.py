@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from appliance.engines import Build, measure
 from appliance.engines.refusals import Refused
-from appliance.operations.plans.headers import Subject
+from appliance.operations.plans.subject import Subject
 from appliance.paths import Paths
 from appliance.planning import (
     Learned,

@@ -109,38 +109,54 @@ def available(total: int) -> int:
 
 def _card(spec: str) -> _Card:
     first, *words = (word.strip() for word in spec.split(","))
-    card = _Card(_size(first, "--gpu"))
+    given: dict[str, Any] = {}
     for word in filter(None, words):
-        card = _with_word(card, word, spec)
+        what, value = _read(word, spec)
+        if what in given:
+            raise UsageError(
+                f"--gpu {clean_line(spec, 80)} says {_WHAT[what]} twice.",
+                cause=f"{clean_line(word, 60)!r} is the second one.",
+                hint="For several cards repeat --gpu, once for each.",
+            )
+        given[what] = value
+    card = _Card(_size(first, "--gpu"), **given)
     if card.name is not None:
         card = replace(card, backend=card.backend or _maker(card.name))
-        if card.backend == "metal":
-            card = replace(card, kind="unified")
-    if card.backend == "metal" and card.kind == "discrete":
+    if card.backend == "metal" and (card.name is not None or card.kind == "discrete"):
         card = replace(card, kind="unified")
     if card.free is not None and card.free > card.total:
         raise UsageError(f"{clean_line(spec, 80)}: more memory is free than there is.", hint=_HINT)
     return card
 
 
-def _with_word(card: _Card, word: str, spec: str) -> _Card:
+_WHAT = {
+    "free": "what is free",
+    "kind": "whose memory it is",
+    "backend": "the backend",
+    "rate": "the memory's speed",
+    "name": "the card's name",
+}
+
+
+def _read(word: str, spec: str) -> tuple[str, Any]:
+    """What a word of a specification says of the card: the field, and its value."""
     low = word.lower()
     if low.startswith("free="):
-        return replace(card, free=_size(word[5:], "free=", least=0))
+        return "free", _size(word[5:], "free=", least=0)
     if low in ("unified", "integrated"):
-        return replace(card, kind=low)
+        return "kind", low
     if low in _BACKENDS:
-        return replace(card, backend=low)
+        return "backend", low
     rate = _RATE.fullmatch(word)
     if rate is not None and float(rate[1]) > 0:
-        return replace(card, rate=float(rate[1]) * 1e9)
+        return "rate", float(rate[1]) * 1e9
     if device_bandwidth(word, "") is None:
         raise UsageError(
             f"{clean_line(word, 60)!r} in --gpu {clean_line(spec, 80)} is not a word that is known here.",
             cause="It is no backend (cuda, rocm, vulkan, metal) and no card whose memory speed is listed.",
             hint=f"{_HINT} For another card give the speed of its memory instead: 8GiB,272GB/s.",
         )
-    return replace(card, name=word)
+    return "name", word
 
 
 def _ram(cards: Sequence[_Card], ram: int | None) -> int | None:

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from appliance.errors import UsageError
-from appliance.operations.models import Library, file_or_name
+from appliance.operations.files import file_or_name
+from appliance.operations.models import Library
 from appliance.operations.plans.headers import Subject, of_stored, subject_of
 from appliance.planning.memory.extras import draft_mismatch
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from appliance.engines import Build
 from appliance.engines.features import can
 from appliance.errors import UsageError
-from appliance.operations.plans.headers import Subject
+from appliance.operations.plans.subject import Subject
 from appliance.planning import DeviceMemory, PlanRequest, Reason
 
 _SPLIT_ROWS = frozenset({"cuda", "rocm", "sycl"})

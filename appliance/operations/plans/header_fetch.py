@@ -15,26 +15,14 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from appliance import hub, web
 from appliance.catalog import File, HfSource, Role, UrlSource
 from appliance.errors import ApplianceError, DownloadError, Gated, GgufError, NotVerified
-from appliance.gguf import Refused, Slim, StubPart, read_slim, shards_of
+from appliance.gguf import Refused, Slim, read_slim, shards_of
 from appliance.operations.plans.header_cache import HeaderCache
+from appliance.operations.plans.subject import Part
 from appliance.store.places import Place, places_of
 from appliance.text import clean_line
 
 _AT_ONCE = 4
 """Files of one split set that are asked for at the same time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One file of a model, whose header was read."""
-
-    name: str
-    role: Role
-    slim: Slim
-
-    @property
-    def stub(self) -> StubPart:
-        return self.slim.part(self.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from appliance.errors import UsageError
 from appliance.operations.plans.described import Described, described
-from appliance.operations.plans.plan import Wishes
+from appliance.operations.plans.wishes import Wishes
 from appliance.planning.values import KV_TYPES
 from appliance.text import clean_line
 

@@ -1,0 +1,60 @@
+"""The plan for a described machine: by formula, from the header alone; nothing of this machine counts.
+
+It imports neither store, catalog nor engines, so that the plan of a file takes a moment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from appliance.operations.files import file_or_name
+from appliance.operations.plans.described import Described
+from appliance.operations.plans.question import Question
+from appliance.operations.plans.subject import Subject, of_file
+from appliance.operations.plans.wishes import request_for, split_note
+from appliance.planning import Plan, PlanRequest, Reason, make_plan
+from appliance.planning.whatif import what_if
+from appliance.settings import Settings
+
+
+def of_a_file(settings: Settings, question: Question) -> dict[str, Any] | None:
+    """The document, when a header and a description are all that it takes; else None.
+
+    Blocks. Raises UsageError and GgufError.
+    """
+    name, machine = question.model, question.machine
+    if machine is None or question.wishes.draft is not None or name.startswith(("hf:", "http:", "https:")):
+        return None
+    file = file_or_name(name)
+    return None if file is None else document_of(settings, of_file(file), question, machine)
+
+
+def document_of(
+    settings: Settings, subject: Subject, question: Question, machine: Described
+) -> dict[str, Any]:
+    """The plan's document. Blocks. Raises UsageError and GgufError."""
+    request = request_for(settings, question.wishes, embedding=subject.embedding)
+    plan = _plan(subject, machine, request)
+    found: dict[str, Any] = {**plan.to_json(), "machine": machine.to_json()}
+    if found["speed"] is not None:
+        found["speed"]["seen"] = None
+    if question.what_if:
+        rows = what_if(
+            subject.header, machine.devices, machine.host, request, engine_build=None,
+            parallel=plan.parallel, mmproj=subject.mmproj, draft=subject.draft,
+        )  # fmt: skip
+        found["what_if"] = [row.to_json() for row in rows]
+    return found
+
+
+def _plan(subject: Subject, machine: Described, request: PlanRequest) -> Plan:
+    plan = make_plan(
+        subject.header, machine.devices, machine.host, request,
+        model=subject.label, engine_build=None, mmproj=subject.mmproj, draft=subject.draft,
+    )  # fmt: skip
+    notes = split_note(request, plan)
+    if machine.host.available is None:
+        text = "RAM was not described, so it is taken to be enough (`--ram SIZE`)"
+        notes = (*notes, Reason("ram_unknown", text))
+    return replace(plan, reasons=(*plan.reasons, *notes)) if notes else plan
