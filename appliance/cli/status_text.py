@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 from appliance.client import EngineRow, GpuRow, StatusSnapshot
-from appliance.text import clean_line
+from appliance.client.documents import UsedDevice
 from appliance.units import duration, size
 
 GLYPHS = {"ready": "●", "busy": "●", "loading": "◐", "starting": "◐", "stopping": "◐", "failed": "✖"}
@@ -20,8 +19,8 @@ def status_lines(snapshot: StatusSnapshot) -> Iterator[str]:
     yield f"Daemon    {running.url}/v1 · pid {running.pid} · up {uptime} · version {running.version}"
     model = snapshot.model
     yield f"Model     {model.ref} · {size(model.size)}" if model else "Model     none: appliance up MODEL"
-    for number, engine in enumerate(snapshot.engines):
-        yield from _engine(engine, _devices(snapshot, number))
+    for engine in snapshot.engines:
+        yield from _engine(engine)
     for gpu in snapshot.gpus:
         yield _gpu(gpu)
     if not snapshot.gpus:
@@ -42,45 +41,23 @@ def status_lines(snapshot: StatusSnapshot) -> Iterator[str]:
             yield f"          Do: {note.todo}"
 
 
-def _devices(snapshot: StatusSnapshot, number: int) -> list[Mapping[str, Any]]:
-    """The devices that an engine uses, as it lists them."""
-    rows = _objects(snapshot.raw.get("engines"))
-    return _objects(rows[number].get("devices")) if number < len(rows) else []
-
-
-def _objects(value: object) -> list[Mapping[str, Any]]:
-    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
-
-
 def _no_gpu(snapshot: StatusSnapshot) -> str:
     """No driver tells of a GPU; the engine may use a device all the same."""
-    used = [
-        device
-        for number, engine in enumerate(snapshot.engines)
-        if engine.gpu_layers
-        for device in _devices(snapshot, number)
-    ]
+    used = [device for engine in snapshot.engines if engine.gpu_layers for device in engine.devices]
     if not used:
         return "GPU       none found: running on CPU"
-    names = "; ".join(_device(device) for device in used)
-    return f"GPU       none whose driver tells its state; the engine uses {names}"
+    return f"GPU       none whose driver tells its state; the engine uses {'; '.join(map(_device, used))}"
 
 
-def _device(device: Mapping[str, Any]) -> str:
+def _device(device: UsedDevice) -> str:
     """`Vulkan0: llvmpipe (LLVM 15), made of the CPU`."""
-    about = f": {clean_line(str(device['description']), 80)}" if device.get("description") else ""
-    return (
-        clean_line(str(device.get("name")), 80)
-        + about
-        + (", made of the CPU" if device.get("software") else "")
-    )
+    about = f": {device.description}" if device.description else ""
+    return device.name + about + (", made of the CPU" if device.software else "")
 
 
-def _engine(engine: EngineRow, devices: Sequence[Mapping[str, Any]] = ()) -> Iterator[str]:
-    software = bool(devices) and all(device.get("software") for device in devices)
-    where = (
-        f"on {', '.join(clean_line(str(one.get('name'))) for one in devices)}" if software else "on the GPU"
-    )
+def _engine(engine: EngineRow) -> Iterator[str]:
+    software = bool(engine.devices) and all(device.software for device in engine.devices)
+    where = f"on {', '.join(device.name for device in engine.devices)}" if software else "on the GPU"
     layers = (
         "n/a" if engine.n_layer is None else f"{_n(engine.gpu_layers)} of {engine.n_layer + 1} layers {where}"
     )

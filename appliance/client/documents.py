@@ -30,12 +30,23 @@ class ModelRow(Document):
 
 
 @dataclass(frozen=True, slots=True)
+class UsedDevice(Document):
+    """A device that an engine uses, as it lists it; `software`: made of the CPU, no GPU."""
+
+    name: str
+    description: str | None
+    software: bool | None
+
+
+@dataclass(frozen=True, slots=True)
 class EngineRow(Document):
     """One engine child. `gpu_layers` and `ctx` (tokens per request) are read back from the engine.
 
     `state` is absent, starting, loading, ready, busy, stopping or failed; `load_progress` runs from 0 to 1.
     `error` says what happened, `cause` why, `hint` what to do next.
     """
+
+    READERS: ClassVar[Mapping[str, Callable[[object], object]]] = {"devices": rows(UsedDevice)}
 
     id: str
     model: str | None
@@ -58,6 +69,7 @@ class EngineRow(Document):
     hint: str | None
     last_lines: tuple[str, ...]
     load_progress: float | None
+    devices: tuple[UsedDevice, ...]
 
 
 @dataclass(frozen=True, slots=True)
