@@ -282,3 +282,45 @@ async def test_the_real_engine_measures_the_plan_of_a_real_model(subject: Subjec
     assert plan.host.model // MIB == 92
     assert plan.host.kv == 90 * MIB
     assert any(reason.code == "header_unverified" for reason in plan.reasons)
+
+
+class TestWhatRanOutBefore:
+    """Plans of this machine begin below what ran out of memory in a load."""
+
+    async def test_is_not_planned_again_and_the_engine_is_not_asked_twice_about_a_plan(
+        self, monkeypatch: pytest.MonkeyPatch, subject: Subject, paths: Paths
+    ) -> None:
+        asked = Asked(monkeypatch, computed)
+        lessons, looked = Lessons(paths.learned), survey(6 * GIB)
+        request, build = request_for(Settings(), Wishes()), looked.build()
+
+        async def planned() -> Plan:
+            return await plan_subject(subject, looked=looked, request=request, paths=paths, lessons=lessons)
+
+        found = [await planned()]
+        for _ in range(2):
+            lessons.note_ran_out(subject.sha256, build.build, found[-1], "CUDA0", path=build.path)
+            found.append(await planned())
+            assert found[-1].fits
+            assert found[-1].devices[0].needed < found[-2].devices[0].needed
+        assert [len([r for r in one.reasons if r.code == "ran_out_before"]) for one in found] == [0, 1, 2]
+        before = len(asked.plans)
+        assert (await planned()).flags == found[-1].flags
+        assert len(asked.plans) == before + 1, "only the first plan is measured anew"
+        lessons.forget_ran_out(subject.sha256)
+        assert (await planned()).flags == found[0].flags
+
+    async def test_what_was_asked_for_stays_and_the_plan_says_that_it_ran_out(
+        self, monkeypatch: pytest.MonkeyPatch, subject: Subject, paths: Paths
+    ) -> None:
+        Asked(monkeypatch, computed)
+        lessons, looked = Lessons(paths.learned), survey(6 * GIB)
+        wishes = Wishes(ctx=4096, parallel=2, gpu_layers=31, kv="f16", ubatch=512)
+        request, build = request_for(Settings(), wishes), looked.build()
+        plan = await plan_subject(subject, looked=looked, request=request, paths=paths, lessons=lessons)
+        lessons.note_ran_out(subject.sha256, build.build, plan, "CUDA0", path=build.path)
+        again = await plan_subject(subject, looked=looked, request=request, paths=paths, lessons=lessons)
+        assert (again.flags, again.given_up) == (plan.flags, ())
+        (line,) = (reason.text for reason in again.reasons if reason.code == "ran_out_here")
+        assert "ran out before" in line
+        assert "--retry" in line

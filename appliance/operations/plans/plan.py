@@ -17,7 +17,7 @@ from appliance.operations.plans.subject import Subject
 from appliance.operations.plans.wishes import Wishes as Wishes
 from appliance.operations.plans.wishes import request_for as request_for
 from appliance.paths import Paths
-from appliance.planning import Learned, Plan, PlanRequest, Reason, make_plan
+from appliance.planning import Learned, Plan, PlanRequest, Reason, apply_measurement, make_plan
 from appliance.planning.stepdown import (
     MAX_STEPS,
     given_up,
@@ -65,9 +65,15 @@ async def plan_subject(
             await asyncio.to_thread(lessons.note_measured, subject.key, build.build, plan.flags, rows)
         return plan
 
+    async def smaller(wish: PlanRequest) -> Plan:
+        """The same without asking again about a plan that the engine has measured: there may be several."""
+        plan = await asyncio.to_thread(make, wish, learned)
+        known = await asyncio.to_thread(_measured_before, lessons, subject, build, plan)
+        return known if ask_engine and known is not None and known.fits else await one(wish)
+
     plan = await one(wanted)
     if lessons is not None:
-        plan = await _unlike_before(plan, wanted, one, lessons, subject, build)
+        plan = await _unlike_before(plan, wanted, smaller, lessons, subject, build)
     if not subject.here:
         text = "the header is not verified yet: only the download proves it"
         notes = (*notes, Reason("header_unverified", text))
@@ -77,7 +83,7 @@ async def plan_subject(
 async def _unlike_before(
     first: Plan,
     request: PlanRequest,
-    one: Callable[[PlanRequest], Awaitable[Plan]],
+    with_less: Callable[[PlanRequest], Awaitable[Plan]],
     lessons: Lessons,
     subject: Subject,
     build: Build,
@@ -89,7 +95,7 @@ async def _unlike_before(
         if before is None:
             break
         limits = limits_after(plan, before.where, len(lines) + 1, limits)
-        smaller = await one(replace(request, limits=limits))
+        smaller = await with_less(replace(request, limits=limits))
         now = smaller if is_less(smaller, plan) else None
         lines = (*lines, remembered_line(plan, before.where, now, _moment(before.at)))
         until = max(until, before.until)
@@ -118,6 +124,12 @@ def require_fit(plan: Plan) -> Plan:
         hint=f"`appliance plan {plan.model}` shows the figures; "
         "try a smaller --ctx, fewer slots (--parallel 1) or a smaller quant.",
     )
+
+
+def _measured_before(lessons: Lessons | None, subject: Subject, build: Build, plan: Plan) -> Plan | None:
+    """The plan in the engine's figures, when it was asked about it before."""
+    rows = None if lessons is None else lessons.measured(subject.key, build.build, plan.flags)
+    return None if rows is None else apply_measurement(plan, rows)
 
 
 def _lessons_of(lessons: Lessons | None, subject: Subject, build: Build) -> Mapping[str, Learned]:
