@@ -25,8 +25,6 @@ from tests.fake_vllm import FakeVllm
 REMOTE_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 KEY = "remote-secret-41"
 SMALL = ("--ctx", "1024", "--parallel", "1")
-NOT_MEASURED = Script(die_at_start=1)
-"""What a scripted engine does at its first start, which is the planner's question."""
 
 
 @asynccontextmanager
@@ -128,7 +126,7 @@ async def test_asked_for_the_remote_answers_and_it_is_no_degradation(home: Home)
 
 
 async def test_a_queue_wait_over_the_limit_goes_to_the_remote(home: Home, tmp_path: Path) -> None:
-    slow = install(tmp_path / "engine", NOT_MEASURED, Script(tokens=("a",) * 400, token_s=0.05))
+    slow = install(tmp_path / "engine", Script(tokens=("a",) * 400, token_s=0.05))
     env = {"APPLIANCE_ENGINE__LLAMA_SERVER": str(slow.path), "APPLIANCE_ROUTING__MAX_WAIT": "300ms"}
     more = ("--engine", "llama-server", *SMALL)
     async with remote_server() as remote, appliance(home, remote, *more, env=env) as running:
@@ -142,7 +140,7 @@ async def test_a_queue_wait_over_the_limit_goes_to_the_remote(home: Home, tmp_pa
 
 
 async def test_while_the_engine_loads_the_remote_answers(home: Home, tmp_path: Path) -> None:
-    loading = install(tmp_path / "engine", NOT_MEASURED, Script(), Script(load_s=60.0))
+    loading = install(tmp_path / "engine", Script(), Script(load_s=60.0))
     env = {"APPLIANCE_ENGINE__LLAMA_SERVER": str(loading.path)}
     more = ("--engine", "llama-server", *SMALL)
     async with remote_server() as remote, appliance(home, remote, *more, env=env) as running:
@@ -196,7 +194,7 @@ async def test_a_machine_measurably_slowed_by_heat_gives_way_and_comes_back(
     nvml_stub.write_state(state, temp=60, t_slowdown=94)
     words = ("a",) * 10
     fast, slow = Script(tokens=words, token_s=0.01), Script(tokens=words, token_s=0.25)
-    engine = install(tmp_path / "engine", NOT_MEASURED, fast, slow)
+    engine = install(tmp_path / "engine", fast, slow)
     seen = nvml_stub.environment(library, state) | {"APPLIANCE_ENGINE__LLAMA_SERVER": str(engine.path)}
     env = {key: seen[key] for key in seen if key.startswith(("APPLIANCE_E", "LD_LIBRARY", "FAKE_NVML"))}
     more = ("--engine", "llama-server", *SMALL)
