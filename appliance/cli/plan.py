@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
@@ -25,6 +25,11 @@ from appliance.cli.wishes import (
 )
 from appliance.errors import DoesNotFit
 from appliance.text import clean_line
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from appliance.operations.plans.question import Question
 
 _ANSWER_S = 60
 _FETCH_S = 600
@@ -81,9 +86,13 @@ def _where(name: str) -> str:
     return name if file is None else str(file.absolute())
 
 
+def _described(body: dict[str, Any]) -> bool:
+    return bool(body["gpu"]) or body["ram"] is not None
+
+
 def _of_a_file(body: dict[str, Any]) -> dict[str, Any] | None:
     """For a described machine and a file that is here, which takes no daemon; None for anything else."""
-    if not body["gpu"] and body["ram"] is None:
+    if not _described(body):
         return None
     from appliance import settings
     from appliance.operations.plans import described_plan
@@ -131,6 +140,30 @@ def _patience(body: dict[str, Any]) -> Iterator[None]:
 
 
 async def _plan_here(body: dict[str, Any]) -> dict[str, Any]:
+    if not _described(body):
+        from appliance.operations.plans.question import path_of, question_of
+
+        question = question_of(body)
+        file = path_of(question)
+        if file is not None:
+            return await _of_a_file_here(file, question)
     from appliance.operations.plans.answer import answer
 
     return await answer(library(), body)
+
+
+async def _of_a_file_here(file: Path, question: Question) -> dict[str, Any]:
+    """The look at the machine, most of it in other processes, goes on while the rest is loaded."""
+    import asyncio
+    from importlib import import_module
+
+    from appliance import settings
+    from appliance.operations.machine.survey import survey
+    from appliance.operations.plans.subject import of_file
+
+    paths = find_paths().make()
+    held, subject = settings.load(paths.config_file), await asyncio.to_thread(of_file, file)
+    looking = asyncio.ensure_future(survey(held, paths=paths))
+    here_plan = await asyncio.to_thread(import_module, "appliance.operations.plans.here_plan")
+    found: dict[str, Any] = await here_plan.document_of(held, paths, subject, question, await looking)
+    return found

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -293,3 +295,35 @@ def test_reasons_are_grouped(capsys: pytest.CaptureFixture[str]) -> None:
         "What had to give", "  - KV_QUANTISED",
         "Verdict", "  - WOULD_FIT",
     ]  # fmt: skip
+
+
+HEAVY = (
+    "aiohttp", "appliance.daemon", "appliance.engines", "appliance.hub", "appliance.store",
+    "appliance.catalog", "asyncio", "huggingface_hub", "psutil",
+)  # fmt: skip
+SAYS_WHAT_IT_LOADED = """
+import sys
+from appliance.cli.main import main
+try:
+    main(sys.argv[1:])
+except SystemExit as end:
+    assert end.code == 0, end.code
+print([name for name in {names} if name in sys.modules])
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [(LAPTOP, HEAVY), (("--help",), (*HEAVY, "pydantic", "appliance.planning"))],
+    ids=["a described machine", "help"],
+)
+def test_what_takes_no_machine_loads_nothing_that_looks_at_one(
+    home: Indoors, model: str, options: tuple[str, ...], names: tuple[str, ...]
+) -> None:
+    """Its time is that of what it loads; a clock would say more of the machine that runs the test."""
+    script = SAYS_WHAT_IT_LOADED.format(names=names)
+    done = subprocess.run(
+        [sys.executable, "-c", script, "plan", model, *options],
+        env=home.environment({}), capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -12,24 +12,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from appliance.errors import UsageError
-from appliance.operations.lessons import speeds
-from appliance.operations.lessons.learning import Lessons
 from appliance.operations.machine.survey import Survey, survey
 from appliance.operations.models import Library
-from appliance.operations.plans import described_plan, family
+from appliance.operations.plans import described_plan, family, here_plan
 from appliance.operations.plans.drafts import planned_with
 from appliance.operations.plans.family import Ground, Ranking
 from appliance.operations.plans.headers import NoHeader, subject_of
-from appliance.operations.plans.plan import plan_subject
 from appliance.operations.plans.question import Question, question_of
 from appliance.operations.plans.subject import Subject
-from appliance.operations.plans.wishes import request_for, split_note
-from appliance.planning import Plan, rough_fit
-from appliance.planning.whatif import WhatIf, what_if
+from appliance.operations.plans.wishes import request_for
+from appliance.planning import rough_fit
 
 _PLAN_KEYS = (
     "arch", "engine_build", "n_layer", "gpu_layers", "ctx", "parallel", "kv_type", "flash_attn", "n_batch",
@@ -88,52 +84,13 @@ async def answer(
 
 
 async def _document(library: Library, subject: Subject, machine: _Machine) -> dict[str, Any]:
-    question, looked = machine.question, machine.looked
+    question, settings = machine.question, library.settings
     if question.machine is not None:
         return await asyncio.to_thread(
-            described_plan.document_of, library.settings, subject, question, question.machine
+            described_plan.document_of, settings, subject, question, question.machine
         )
-    assert looked is not None
-    request = request_for(library.settings, question.wishes, embedding=subject.embedding)
-    plan = await plan_subject(
-        subject,
-        looked=looked,
-        request=request,
-        paths=library.paths,
-        lessons=Lessons(library.paths.learned),
-        ask_engine=question.ask,
-    )
-    plan = replace(plan, reasons=(*plan.reasons, *split_note(request, plan)))
-    found: dict[str, Any] = {**plan.to_json(), "machine": "here"}
-    seen = await asyncio.to_thread(speeds.seen, library.paths, subject.label, plan)
-    if any(speed is not None for speed in seen.values()):
-        blank = {"decode": None, "decode_full": None, "how": None}
-        found["speed"] = {**(found["speed"] or blank), "seen": dict(seen)}
-    if found["speed"] is not None:
-        found["speed"].setdefault("seen", None)
-    if question.what_if:
-        rows = await _what_if(library, subject, machine, plan)
-        found["what_if"] = [row.to_json() for row in rows]
-    return found
-
-
-async def _what_if(library: Library, subject: Subject, machine: _Machine, plan: Plan) -> tuple[WhatIf, ...]:
-    ground, learned = machine.ground, None
-    if plan.engine_build is not None:
-        lessons = Lessons(library.paths.learned)
-        learned = await asyncio.to_thread(lessons.of, subject.sha256, plan.engine_build)
-    return await asyncio.to_thread(
-        what_if,
-        subject.header,
-        ground.devices,
-        ground.host,
-        request_for(library.settings, machine.question.wishes, embedding=subject.embedding),
-        engine_build=plan.engine_build,
-        parallel=plan.parallel,
-        mmproj=subject.mmproj,
-        draft=subject.draft,
-        learned=learned,
-    )
+    assert machine.looked is not None
+    return await here_plan.document_of(settings, library.paths, subject, question, machine.looked)
 
 
 def _roughly(library: Library, error: NoHeader, machine: _Machine) -> NoHeader:

@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from appliance.operations.files import file_or_name
 from appliance.operations.plans.described import Described
-from appliance.operations.plans.question import Question
+from appliance.operations.plans.question import Question, path_of
 from appliance.operations.plans.subject import Subject, of_file
 from appliance.operations.plans.wishes import request_for, split_note
 from appliance.planning import Plan, PlanRequest, Reason, make_plan
@@ -23,11 +22,10 @@ def of_a_file(settings: Settings, question: Question) -> dict[str, Any] | None:
 
     Blocks. Raises UsageError and GgufError.
     """
-    name, machine = question.model, question.machine
-    if machine is None or question.wishes.draft is not None or name.startswith(("hf:", "http:", "https:")):
+    machine, file = question.machine, path_of(question)
+    if machine is None or file is None:
         return None
-    file = file_or_name(name)
-    return None if file is None else document_of(settings, of_file(file), question, machine)
+    return document_of(settings, of_file(file), question, machine)
 
 
 def document_of(

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from appliance.errors import UsageError
+from appliance.operations.files import file_or_name
 from appliance.operations.plans.described import Described, described
 from appliance.operations.plans.wishes import Wishes
 from appliance.planning.values import KV_TYPES
 from appliance.text import clean_line
 
 _LONGEST = 4_096
+_REMOTE = ("hf:", "http:", "https:")
 _NUMBERS = {
     "ctx": (256, 1 << 27),
     "parallel": (1, 256),
@@ -69,6 +72,13 @@ def question_of(body: Mapping[str, Any]) -> Question:
         ask=True if asked is None else _flag(body, "ask"),
         fetch_headers=_flag(body, "fetch_headers"),
     )
+
+
+def path_of(question: Question) -> Path | None:
+    """The file, where one file of this computer is all that is planned. Raises UsageError for a bad path."""
+    if question.wishes.draft is not None or question.model.lower().startswith(_REMOTE):
+        return None
+    return file_or_name(question.model)
 
 
 def wishes_of(body: Mapping[str, Any]) -> Wishes:
