@@ -45,7 +45,8 @@ _TEXTS: tuple[tuple[re.Pattern[str], Explained], ...] = tuple(
             Explained("There is not enough memory for the compute buffers.", _LESS_MEMORY, 4, UNKNOWN_PLACE),
         ),
         (
-            r"std::system_error|Resource temporarily unavailable|[Tt]hread (?:constructor|creation) failed",
+            r"std::system_error|(?:what\(\):|error loading model:)\s*Resource temporarily unavailable"
+            r"|[Tt]hread (?:constructor|creation) failed|pthread_create.*(?:failed|unavailable)",
             Explained(
                 "The computer's memory (RAM), or the number of threads that it allows, ran out.",
                 _LESS_MEMORY,

@@ -78,6 +78,8 @@ NO_THREAD = """terminate called after throwing an instance of 'std::system_error
         ("failed to allocate compute pp buffers", ("CUDA0",), "unknown"),
         ("warning: failed to mlock 100-byte buffer (after locking 0 bytes): Cannot allocate memory",
          ("CUDA0",), None),
+        ("error loading model: Resource temporarily unavailable", ("CUDA0",), "Host"),
+        ("srv recv: Resource temporarily unavailable", ("CUDA0",), None),
         ("unknown model architecture: 'x'", ("CUDA0",), None),
         ("ggml_vulkan: device lost on Vulkan0", ("Vulkan0",), None),
         ("", ("CUDA0",), None),
