@@ -1,6 +1,8 @@
 """How long a plan takes: by formula, with the engine asked, and as a command from start to end.
 
-    python -m benchmarks.plan     # exit code 1 above a bar: 50 ms by formula, 2 s with the engine asked
+    python -m benchmarks.plan     # exit code 1 above a bar
+
+Bars: 50 ms by formula, 2 s with the engine asked, 0.9 s of CPU for the whole command on a described machine.
 
 By formula, each model is planned for machines where all of it, a part of it or nothing fits on one card or
 two: the search takes longest where little fits. The engines are xllamacpp, and the tests' llama-server where
@@ -10,6 +12,7 @@ it is here.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import statistics
 import subprocess
@@ -24,8 +27,9 @@ from appliance.engines import Build, Choice, discover
 from appliance.gguf import Header, read_slim
 from appliance.hardware import Machine
 from appliance.operations.machine.survey import Survey
-from appliance.operations.plans.headers import of_file
-from appliance.operations.plans.plan import Wishes, plan_subject, request_for
+from appliance.operations.plans.plan import plan_subject
+from appliance.operations.plans.subject import of_file
+from appliance.operations.plans.wishes import Wishes, request_for
 from appliance.paths import Paths
 from appliance.planning import DeviceMemory, HostMemory, PlanRequest, make_plan
 from appliance.settings import Engine, Settings
@@ -35,6 +39,7 @@ from tests.planning.machines import gpu, llama_like, moe_like
 
 FORMULA_BAR_S = 0.050
 ASKED_BAR_S = 2.0
+DESCRIBED_BAR_S = 0.9
 ROUNDS = 5
 HOST = HostMemory(64 * GIB, 56 * GIB, 8)
 APPLIANCE = Path(sys.executable).parent / "appliance"
@@ -129,13 +134,36 @@ async def by_the_engine(paths: Paths) -> float:
     return slowest
 
 
-def command(folder: Path) -> list[float]:
-    """`appliance plan FILE` in a fresh home, hardware and engines looked at anew each time."""
+def command(folder: Path, *options: str) -> tuple[list[float], list[float]]:
+    """`appliance plan FILE` in a fresh home, hardware and engines looked at anew: wall and CPU times.
+
+    Its bytecode is kept in that home, as an installation keeps it; the first run, which makes it, does not
+    count.
+    """
     env = {k: v for k, v in os.environ.items() if not k.startswith("APPLIANCE_")} | {
-        "APPLIANCE_HOME": str(folder)
+        "APPLIANCE_HOME": str(folder),
+        "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),
     }
-    argv: Sequence[str] = (str(APPLIANCE), "plan", str(models.gemma3_270m()), "--json")
-    return timed(lambda: subprocess.run(argv, env=env, stdout=subprocess.DEVNULL, check=False))
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
+    argv: Sequence[str] = (str(APPLIANCE), "plan", str(models.gemma3_270m()), *options)
+
+    def run() -> None:
+        subprocess.run(argv, env=env, stdout=subprocess.DEVNULL, check=False)
+
+    run()
+    used = [_cpu_s()]
+
+    def counted() -> None:
+        run()
+        used.append(_cpu_s())
+
+    return timed(counted), [after - before for before, after in itertools.pairwise(used)]
+
+
+def _cpu_s() -> float:
+    """Of all processes that were waited for."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def show(name: str, times: list[float]) -> None:
@@ -151,8 +179,16 @@ def main() -> int:
         paths = Paths(home / "config", home / "data", home / "state", home / "cache", home / "run").make()
         engine = asyncio.run(by_the_engine(paths))
         print(f"{'bar':44} {ASKED_BAR_S:7.2f} s")
-        show("appliance plan, from start to end", command(home))
-    return 0 if formula <= FORMULA_BAR_S and engine <= ASKED_BAR_S else 1
+        described = ("--gpu", "8GiB,RTX 4060", "--ram", "16GiB")
+        usual = 0.0
+        for name, options in (("asked", ()), ("described machine", described), ("--help", ("--help",))):
+            wall, used = command(home, *options)
+            show(f"appliance plan, {name}", wall)
+            show("    CPU, child processes included", used)
+            usual = statistics.median(used) if options is described else usual
+        print(f"{'bar of a described machine, CPU':44} {DESCRIBED_BAR_S:7.2f} s")
+    good = formula <= FORMULA_BAR_S and engine <= ASKED_BAR_S and usual <= DESCRIBED_BAR_S
+    return 0 if good else 1
 
 
 if __name__ == "__main__":

@@ -370,6 +370,8 @@ class TestFromAPath:
         assert (variant.main.size, variant.main.sha256) == (len(Q8), sha256(Q8))
         assert seen.phases == ["verifying", "done"]
         assert mine.catalog.models["own-model"].license == "mit"
+        assert mine.store.find("own-model:Q8_0") is None  # known, and not usable yet
+        assert any("`models pull`" in hint and "`models import PATH`" in hint for hint in done["hints"])
         stored = await mine.store.pull(mine.resolve("own-model"))
         assert stored.main.read_bytes() == Q8
 

@@ -43,7 +43,11 @@ async def at_path(path: Path, wishes: Wishes, on_progress: OnProgress) -> Candid
         source=sources.file_source(where), files=pins, pin="user",
         description=describe(header, files[0].name),
         stated_by="you, and the file agrees" if wishes.sha256 else "the file as it is now",
-        hints=("The file stays where it is: without it, the model is gone unless it was pulled.",),
+        hints=(
+            "The file stays where it is: without it, the model is gone unless it was pulled.",
+            "The entry makes the model known; `models pull` (a second name for the file, or a copy) makes it "
+            "usable. `models import PATH` does both at once.",
+        ),
     )  # fmt: skip
 
 
