@@ -26,6 +26,7 @@ from appliance.errors import (
 from appliance.gguf import read_header, read_slim
 from appliance.operations.models import Library
 from appliance.operations.plans import header_cache, headers
+from appliance.operations.plans.answer import answer
 from appliance.operations.plans.header_cache import HeaderCache
 from appliance.operations.plans.headers import NoHeader, Subject, subject_of
 from appliance.paths import Paths
@@ -33,6 +34,7 @@ from appliance.settings import Downloads, Settings
 from tests.engines.clip_file import Vision, write_clip
 from tests.gguf.splitting import split_header
 from tests.gguf.test_remote import Ranges
+from tests.gguf.writer import model
 from tests.hub import server
 from tests.hub.server import Hub, Repository
 from tests.operations.hubhouse import body, entry, library, sha256
@@ -324,6 +326,18 @@ class TestOfFiles:
     async def test_what_it_is_for_is_told_by_its_header(self, mine: Library, tmp_path: Path) -> None:
         (tmp_path / "e.gguf").write_bytes(body(1, arch="bert"))
         assert (await subject_of(mine, str(tmp_path / "e.gguf"))).embedding
+
+    async def test_a_header_without_weights_is_none_of_a_model(self, mine: Library, tmp_path: Path) -> None:
+        vocabulary = tmp_path / "ggml-vocab.gguf"
+        vocabulary.write_bytes(model("llama", {"block_count": 2, "embedding_length": 64}))
+        with pytest.raises(GgufError, match="holds no weights"):
+            await subject_of(mine, str(vocabulary))
+
+    async def test_a_projector_alone_is_told_as_one(self, mine: Library, tmp_path: Path) -> None:
+        shape = Vision("mlp", image=64, patch=16, embd=64, ff=128, heads=2, layers=2, out=576)
+        eyes = write_clip(tmp_path / "mmproj-F16.gguf", shape)
+        with pytest.raises(GgufError, match="it is a projector"):
+            await answer(mine, {"model": str(eyes), "gpu": ["8GiB"]})
 
 
 class TestHere:
