@@ -75,7 +75,7 @@ class Asked:
 
 def computed(plan: Plan, more: int = 0, *, factor: float = 1.0) -> Mapping[str, MeasuredRow]:
     """Just what the formulas say, the compute buffers of the device `factor` and `more` bytes larger."""
-    rows = {"Host": MeasuredRow(plan.host.model, plan.host.kv, plan.host.compute)}
+    rows = {"Host": MeasuredRow(plan.host.model, plan.host.kv, plan.host.compute - plan.host.beside.compute)}
     for device in plan.devices:
         compute = round((device.computed_compute or 0) * factor) + more
         rows[device.name] = MeasuredRow(device.model, device.kv, compute)
@@ -247,7 +247,8 @@ class TestWhatItSaysCorrectsTheFormulas:
         assert wish == request
         assert again.flags == plan.flags
         for place in (*again.devices, again.host):
-            assert place.compute == pytest.approx(rows[place.name].compute, abs=2)
+            in_no_table = place.beside.compute
+            assert place.compute == pytest.approx(rows[place.name].compute + in_no_table, abs=2)
 
     def test_a_ratio_that_nobody_knows_follows_upwards_only(self, smollm2_path: Path) -> None:
         device = DeviceMemory("CUDA0", "Some GPU", "cuda", 8 * GIB, 8 * GIB)
