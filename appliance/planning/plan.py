@@ -178,7 +178,7 @@ def _flags(estimator: Estimator, choice: Choice, listed: Sequence[DeviceMemory])
         ctx_total=taken.ctx * taken.parallel,
         parallel=taken.parallel,
         kv_type=taken.kv_type,
-        flash_attn="on" if quantised(taken.kv_type) or request.split == "tensor" else "auto",
+        flash_attn="on" if quantised(taken.kv_type) or (several and request.split == "tensor") else "auto",
         n_ubatch=taken.n_ubatch,
         n_batch=max(N_BATCH, taken.n_ubatch),  # the engine cuts a micro-batch to its batch
         threads=estimator.host.threads,

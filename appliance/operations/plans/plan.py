@@ -118,6 +118,13 @@ def require_fit(plan: Plan) -> Plan:
     """The plan, or DoesNotFit with what is missing and the smallest change that would fit."""
     if plan.fits:
         return plan
+    refused = next((reason.text for reason in plan.reasons if reason.code == "refused"), None)
+    if refused is not None:
+        raise DoesNotFit(
+            f"The engine refuses {plan.model}.",
+            cause=refused,
+            hint="Another engine or a newer build may take it: `appliance engines list`.",
+        )
     raise DoesNotFit(
         f"{plan.model} does not fit this machine.",
         cause=" ".join(reason.text for reason in plan.reasons[-3:]),
