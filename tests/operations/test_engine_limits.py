@@ -32,7 +32,7 @@ def test_llama_server_gets_everything(subject: Subject) -> None:
 
 def test_llama_cpp_python_gets_one_slot_and_neither_projector_nor_draft(subject: Subject) -> None:
     left, request, notes = within(PYTHON, (CARD,), subject, PlanRequest())
-    assert (left.mmproj, left.mmproj_part, left.draft, left.draft_parts) == (None, None, None, ())
+    assert (left.mmproj, left.draft, left.draft_parts) == (None, None, ())
     assert (request.parallel, request.cpu_moe) == (1, 0)
     assert [note.code for note in notes] == ["slots_engine", "mmproj_engine", "draft_engine"]
 

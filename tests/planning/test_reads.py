@@ -11,7 +11,7 @@ from appliance.gguf import Header, ModelShape, read_header, shape_of
 from appliance.planning.memory.cache import Load
 from appliance.planning.memory.placement import Placement, place
 from appliance.planning.memory.weights import Weights, weights_of
-from appliance.planning.speed.reads import Read, ReadModel, between, reads_of
+from appliance.planning.speed.reads import Read, ReadModel, between
 from appliance.planning.values import DeviceMemory, HostMemory
 from tests.planning.machines import GIB, MIB, gpu, llama_like, moe_like
 
@@ -29,7 +29,7 @@ def bytes_read(
     header: Header, placement: Placement, *devices: DeviceMemory, filled: int = 0, load: Load = LOAD
 ) -> list[int]:
     """Of each device, then of RAM."""
-    reads = reads_of(*model(header), load, placement, devices, RAM, filled)
+    reads = ReadModel(*model(header)).of(load, placement, devices, RAM, filled)
     assert len(reads) == len(devices) + 1
     assert [read.on_gpu for read in reads] == [True] * len(devices) + [False]
     return [read.n_bytes for read in reads]
@@ -59,7 +59,7 @@ def test_what_a_card_refuses_is_read_from_ram() -> None:
 
 def test_layers_are_read_where_they_lie() -> None:
     header = llama_like(n_layer=8)
-    reads = reads_of(*model(header), LOAD, place(8, 5, [3, 2]), [CARD, CARD], RAM, 0)
+    reads = ReadModel(*model(header)).of(LOAD, place(8, 5, [3, 2]), [CARD, CARD], RAM, 0)
     assert [read.layers for read in reads] == [3, 2, 4], "output head on the last card"
     block = sum(t.n_bytes for t in header.tensors if t.name.startswith("blk.0."))
     output = next(t.n_bytes for t in header.tensors if t.name == "output.weight")
@@ -84,7 +84,7 @@ def test_of_routed_experts_only_the_chosen_ones_are_read() -> None:
 def test_a_block_whose_experts_are_in_ram_has_work_at_both_places() -> None:
     header = moe_like()
     n = shape_of(header).n_layer
-    reads = reads_of(*model(header), LOAD, place(n, n + 1, [1], 10), [CARD], RAM, 0)
+    reads = ReadModel(*model(header)).of(LOAD, place(n, n + 1, [1], 10), [CARD], RAM, 0)
     assert [read.layers for read in reads] == [n + 1, 10]
 
 
@@ -126,7 +126,7 @@ def test_a_recurrent_state_is_read_and_written_whatever_the_context() -> None:
     recurrent = replace(shape, recurrent_layers=(True,) * 8, cache_layers=(False,) * 8, state_floats=1_000)
     plain = bytes_read(header, place(8, 0, []))[0]
     for filled in (0, 4_096):
-        (read,) = reads_of(recurrent, weights, LOAD, place(8, 0, []), [], RAM, filled)
+        (read,) = ReadModel(recurrent, weights).of(LOAD, place(8, 0, []), [], RAM, filled)
         assert read.n_bytes - plain == 8 * 2 * 4 * 1_000
 
 
@@ -159,8 +159,8 @@ def test_one_model_of_reads_serves_many_candidates() -> None:
         for layers, moe in ((0, 0), (20, 0), (n + 1, 7), (n + 1, n)):
             for card in (CARD, replace(CARD, max_tensor=100 * MIB)):
                 at = place(n, layers, [1], moe)
-                assert made.of(load, at, [card], RAM, 999) == reads_of(
-                    shape, weights, load, at, [card], RAM, 999
+                assert made.of(load, at, [card], RAM, 999) == ReadModel(shape, weights).of(
+                    load, at, [card], RAM, 999
                 )
 
 

@@ -14,7 +14,7 @@ from appliance.planning.memory.cache import Load
 from appliance.planning.memory.placement import place
 from appliance.planning.memory.weights import weights_of
 from appliance.planning.speed.bandwidth import device_bandwidth, host_bandwidth
-from appliance.planning.speed.reads import CPU_LAYER_S, Read, ReadModel, gpu_layer_s, reads_of
+from appliance.planning.speed.reads import CPU_LAYER_S, Read, ReadModel, gpu_layer_s
 from appliance.planning.speed.rule import ONE_PLACE, how_of, place_of, tokens_per_second
 from appliance.planning.values import HostMemory
 from tests.planning.machines import GIB, gpu, llama_like
@@ -98,7 +98,7 @@ def test_smollm2_on_two_cores_comes_near_to_what_was_measured(smollm2_path: Path
     found = host_bandwidth("AMD EPYC", 2)
     assert found is not None
     ram = HostMemory(8 * GIB, 6 * GIB, 2, bandwidth=found[0])
-    reads = reads_of(shape, weights_of(header, shape), LOAD, place(30, 0, []), [], ram, 100)
+    reads = ReadModel(shape, weights_of(header, shape)).of(LOAD, place(30, 0, []), [], ram, 100)
     assert tokens_per_second(reads) == pytest.approx(68, rel=0.25)
 
 

@@ -29,7 +29,7 @@ def within(
             Reason("slots_engine", "1 slot: llama-cpp-python's server answers one request at a time")
         )
     if subject.mmproj is not None and not can(build.kind, "mmproj"):
-        subject = replace(subject, mmproj=None, mmproj_part=None)
+        subject = replace(subject, mmproj=None)
         notes.append(Reason("mmproj_engine", f"no pictures: {build.kind} can't be given the projector"))
     if subject.draft is not None and not can(build.kind, "draft"):
         subject = replace(subject, draft=None, draft_parts=())

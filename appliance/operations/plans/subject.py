@@ -45,7 +45,6 @@ class Subject:
     """Of the main file, as its pin states it: the name under which lessons are kept. None: it has no pin."""
     embedding: bool = False
     mmproj: Projector | None = None
-    mmproj_part: StubPart | None = None
     draft: Header | None = None
     draft_parts: tuple[StubPart, ...] = ()
     here: bool = True
@@ -88,7 +87,6 @@ def made_of(label: str, parts: Sequence[Part], sha256: str | None, embedding: bo
         sha256=sha256,
         embedding=embedding,
         mmproj=None if mmproj is None else projector_of(mmproj.slim.header),
-        mmproj_part=None if mmproj is None else mmproj.stub,
         draft=merged([part.slim.header for part in draft], [part.name for part in draft]) if draft else None,
         draft_parts=tuple(part.stub for part in draft),
     )

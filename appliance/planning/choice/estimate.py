@@ -18,7 +18,6 @@ from appliance.planning.speed.rule import tokens_per_second
 from appliance.planning.values import HOST, DeviceMemory, HostMemory, Learned, PlanRequest, Projector
 from appliance.units import MIB
 
-N_UBATCH = 512
 ENGINE_PROCESS = 128 * MIB
 """RAM of the engine's process beside its buffers (libraries, tokenizer, HTTP); a typical figure."""
 _DRIVER = {"cuda": 350 * MIB, "rocm": 450 * MIB, "vulkan": 250 * MIB, "metal": 100 * MIB}

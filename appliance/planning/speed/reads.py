@@ -41,26 +41,8 @@ class Read:
     """Seconds that a block takes here beside reading."""
 
 
-def reads_of(
-    shape: ModelShape,
-    weights: Weights,
-    load: Load,
-    placement: Placement,
-    devices: Sequence[DeviceMemory],
-    host: HostMemory,
-    filled: int,
-) -> tuple[Read, ...]:
-    """One read per device, in their order, and last the one of RAM; places that are not read have no bytes.
-
-    `filled` are the tokens that the request has in its context. With a row or tensor split the devices read
-    at the same time; this counts them one after the other, which is the slowest that can be.
-    Raises nothing; an encoder, which generates no tokens, is counted as one pass.
-    """
-    return ReadModel(shape, weights).of(load, placement, devices, host, filled)
-
-
 class ReadModel:
-    """`reads_of` for many candidates of one model: what depends on the model alone is added up once."""
+    """What a token reads, for many candidates of one model, whose own numbers are added up once."""
 
     def __init__(self, shape: ModelShape, weights: Weights) -> None:
         self._shape = shape
@@ -78,7 +60,12 @@ class ReadModel:
         host: HostMemory,
         filled: int,
     ) -> tuple[Read, ...]:
-        """As `reads_of`."""
+        """One read per device, in their order, and last the one of RAM; places that are not read are empty.
+
+        `filled` are the tokens that the request has in its context. With a row or tensor split the devices
+        read at the same time; this counts them one after the other, which is the slowest that can be.
+        Raises nothing; an encoder, which generates no tokens, is counted as one pass.
+        """
         off = len(devices)
         n_bytes, layers = [0] * (off + 1), [0] * (off + 1)
         caches, whole = self._caches_of(load, max(filled, 0)), self._sums_of(None)
