@@ -21,8 +21,8 @@ _VERDICT = ("does_not_fit", "would_fit", "refused")
 _SPEED = "speed"
 _SOURCES = {
     "seen": "from speeds seen here",
-    "table": "from data sheets",
-    "rule": "by a rule of thumb",
+    "table": "by data sheet",
+    "rule": "by rule",
 }
 """Where the bandwidth comes from that an estimate is made of (`speed.how`)."""
 _FIGURES = ("model", "kv", "compute", "overhead", "reserve", "free", "spare")
