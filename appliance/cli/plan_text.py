@@ -126,7 +126,7 @@ def speed_line(document: Document) -> str | None:
         return None
     parts = []
     if speed["decode"] is not None:
-        text = f"~{speed['decode']:.3g} tokens/s (~{speed['decode_full']:.3g} with the context full)"
+        text = f"~{speed['decode']:.3g} tokens/s (~{speed['decode_full']:.3g} with a full context)"
         source = _SOURCES.get(speed["how"])
         parts.append(f"{text}, {source}" if source else text)
     words = {"cold": "{} cold", "hot": "{} hot", "battery": "{} on battery"}

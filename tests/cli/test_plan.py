@@ -244,7 +244,7 @@ def test_what_is_unknown_is_not_zero(capsys: pytest.CaptureFixture[str]) -> None
         (None, None),
         (
             {"decode": 42.4, "decode_full": 31.2, "how": "table", "seen": None},
-            "Speed of one request: ~42.4 tokens/s (~31.2 with the context full), by data sheet",
+            "Speed of one request: ~42.4 tokens/s (~31.2 with a full context), by data sheet",
         ),
         (
             {
@@ -253,7 +253,7 @@ def test_what_is_unknown_is_not_zero(capsys: pytest.CaptureFixture[str]) -> None
                 "how": "table",
                 "seen": {"cold": 39.0, "hot": None, "battery": 9.5},
             },
-            "Speed of one request: ~42.4 tokens/s (~31.2 with the context full), by data sheet; "
+            "Speed of one request: ~42.4 tokens/s (~31.2 with a full context), by data sheet; "
             "seen here: 39 cold, 9.5 on battery",
         ),
         (
