@@ -23,7 +23,7 @@ def client(up: Running) -> OpenAI:
 
 def test_the_ready_line_has_what_the_contract_says(running: Running) -> None:
     ready = running.ready
-    assert set(ready) == {"url", "model", "engine", "pid", "plan"}
+    assert set(ready) == {"url", "model", "engine", "pid", "plan", "notes"}
     assert ready["url"].startswith("http://127.0.0.1:")
     assert ready["url"].endswith("/v1")
     assert ready["model"] == f"{MODEL}:Q4_1"

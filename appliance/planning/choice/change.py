@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from appliance.planning.choice.candidate import Candidate
+from appliance.planning.choice.candidate import Candidate, Estimate
 from appliance.planning.choice.estimate import Estimator
 from appliance.planning.choice.profiles import largest
 from appliance.planning.choice.search import Choice, choose, placed
+from appliance.planning.choice.splits import host_room, room_of
 from appliance.planning.memory.cache import PAD, quantised
 from appliance.planning.result import Reason
 from appliance.planning.values import PlanRequest
@@ -20,13 +21,26 @@ def verdict_lines(estimator: Estimator, choice: Choice) -> list[Reason]:
         return []
     lines = [Reason("does_not_fit", f"does not fit: {lack(estimator, choice.candidate)}")]
     left_open = estimator.request.gpu_layers is None
-    change = _below_the_floors(estimator) if left_open else None
+    near = _is_near(estimator, choice.estimate)
+    change = _below_the_floors(estimator) if left_open and near else None
     change = change or smallest_change(estimator, choice.candidate)
     if change:
         lines.append(Reason("would_fit", f"the smallest change that would fit: {change}"))
     else:
         lines.append(Reason("would_fit", "no single option makes it fit: take a smaller model or quant"))
     return lines
+
+
+def _is_near(estimator: Estimator, estimate: Estimate) -> bool:
+    """Whether what is missing is no more than caches and buffers: less of them can't win more than all."""
+    missing = max(
+        (estimate.host.total - room for room in [host_room(estimator)] if room is not None), default=0
+    )
+    for index, used in enumerate(estimate.devices):
+        room = room_of(estimator, index)
+        missing = max(missing, used.total - room if room is not None else 0)
+    places = (*estimate.devices, estimate.host)
+    return missing <= sum(place.kv + place.compute for place in places)
 
 
 def _below_the_floors(estimator: Estimator) -> str | None:
