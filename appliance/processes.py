@@ -1,4 +1,4 @@
-"""Is a process that was noted down still the one that has this pid?
+"""Is a process that was noted down still the one that has this pid? And one process at a time.
 
 A pid is used again after its process ended, so the start time belongs to it. On Linux it is read from
 `/proc/<pid>/stat` (field 22, see proc(5)); elsewhere psutil is asked, imported only then. Note down
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 
+_LOCK_POLL_S = 0.01
 TOLERANCE_S = 2.0
 """`btime` of /proc/stat has whole seconds and moves a little when the clock is corrected."""
 
@@ -101,3 +103,24 @@ def _is_hidden_elsewhere(pid: int) -> bool:
     except psutil.Error:
         return False
     return False
+
+
+def locked_within(handle: int, limit_s: float) -> bool:
+    """Lock an open file for this process alone; False when another one held it all the while.
+
+    The lock ends with the handle or the process. Windows has no such lock here, and is taken to have it.
+    """
+    if sys.platform == "win32":
+        return True
+    import fcntl
+
+    until = time.monotonic() + limit_s
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                return False
+            time.sleep(_LOCK_POLL_S)
+        else:
+            return True

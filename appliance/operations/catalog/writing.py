@@ -10,9 +10,7 @@ import codecs
 import contextlib
 import os
 import shutil
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import AoT, Array, InlineTable, Table
 
-from appliance import catalog
+from appliance import catalog, processes
 from appliance.catalog import File, Model, Variant
 from appliance.errors import ApplianceError, CatalogError, UsageError
 from appliance.paths import Paths
@@ -248,23 +246,8 @@ def _alone(paths: Paths) -> Iterator[None]:
     """One writer at a time; the lock ends with its process. Raises ApplianceError after ten seconds."""
     paths.state.mkdir(parents=True, exist_ok=True)
     with (paths.state / "catalog.lock").open("w") as file:
-        until = time.monotonic() + _WAIT_S
-        while not _locked(file.fileno()):
-            if time.monotonic() > until:
-                raise ApplianceError(
-                    "Another `appliance` is writing the catalog and does not end.", hint="Try again."
-                )
-            time.sleep(0.02)
+        if not processes.locked_within(file.fileno(), _WAIT_S):
+            raise ApplianceError(
+                "Another `appliance` is writing the catalog and does not end.", hint="Try again."
+            )
         yield
-
-
-def _locked(handle: int) -> bool:
-    if sys.platform == "win32":
-        return True
-    import fcntl
-
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

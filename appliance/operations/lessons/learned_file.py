@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, ValidationError
 
+from appliance import processes
 from appliance.store import layout
 
 log = logging.getLogger("appliance.learning")
@@ -148,19 +147,4 @@ def _newest(entries: dict[str, T], count: int, at: Callable[[T], float]) -> None
 def _alone(lock: Path) -> Iterator[bool]:
     """One writer at a time; False when it could not be had in time. The lock ends with its process."""
     with lock.open("w") as file:
-        until = time.monotonic() + _WAIT_S
-        while not (taken := _locked(file.fileno())) and time.monotonic() < until:
-            time.sleep(0.01)
-        yield taken
-
-
-def _locked(handle: Any) -> bool:
-    if sys.platform == "win32":
-        return True
-    import fcntl
-
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        yield processes.locked_within(file.fileno(), _WAIT_S)
