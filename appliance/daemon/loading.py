@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from appliance.catalog import ModelRef
+from appliance.daemon.launching import make_launch
 from appliance.engines import Build, Launch
 from appliance.engines.failures import UNKNOWN_PLACE
 from appliance.errors import ApplianceError, EngineFailed, OutOfMemory
@@ -143,14 +144,7 @@ class Load:
         """
         self._show(now.looked, now.plan)
         build = now.looked.build()
-        mmproj, draft = (
-            next((file.path for file in stored.files if file.role == role), None)
-            for role in ("mmproj", "draft")
-        )
-        launch = Launch(
-            self._ref.ref, stored.main, now.plan, self._embedding, mmproj, self._draft or draft,
-            tight=bool(now.steps.lines),
-        )  # fmt: skip
+        launch = make_launch(self._ref, stored, now.plan, draft=self._draft, tight=bool(now.steps.lines))
         try:
             await self._start(build, launch)
         except EngineFailed as failure:

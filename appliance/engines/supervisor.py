@@ -84,6 +84,16 @@ class Engine:
         self._error: ApplianceError | None = None
 
     @property
+    def build(self) -> Build:
+        """The build that it runs."""
+        return self._build
+
+    @property
+    def launch(self) -> Launch:
+        """What it serves."""
+        return self._launch
+
+    @property
     def endpoint(self) -> Endpoint | None:
         """Where to send requests; None unless ready."""
         return self._life.endpoint if self._life is not None and self._state in ("ready", "busy") else None
