@@ -67,6 +67,11 @@ class Paths:
         return self.data / "models"
 
     @property
+    def engines(self) -> Path:
+        """Engine builds that were installed here."""
+        return self.data / "engines"
+
+    @property
     def daemon_file(self) -> Path:
         return self.state / "daemon.json"
 

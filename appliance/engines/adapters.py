@@ -17,7 +17,7 @@ from typing import Any
 from appliance.engines.arguments import arguments, environment
 from appliance.engines.discovery import CHILDREN, ask
 from appliance.engines.environment import child_environment
-from appliance.engines.features import can, needed
+from appliance.engines.features import WORDS, can, needed
 from appliance.engines.values import Build, EngineKind, Launch
 from appliance.errors import EngineFailed
 from appliance.paths import SOCKET_PATH_LIMIT, Paths
@@ -87,19 +87,20 @@ async def command(
     for feature in needed(launch):
         if not can(build.kind, feature):
             raise EngineFailed(
-                f"{build.build} can't do what the plan needs ({feature}).",
+                f"{build.build} can't {WORDS[feature]}, which this model needs.",
                 cause="its settings have no place for it",
                 hint="Use another engine (--engine llama-server or xllamacpp), or plan again for this one.",
             )
     python = build.kind != "llama-server"
-    env = child_environment(key=key, marker=marker, python=python)
+    env = child_environment(key=key, marker=marker, python=python, home=build.home, program=build.path)
     if python:
         name = "xllamacpp_child.py" if build.kind == "xllamacpp" else "llama_cpp_child.py"
-        spec = json.dumps(_spec(build.kind, launch, listen, fit=fit, warmup=warmup)).encode()
+        what = _spec(build.kind, launch, listen, fit=fit, warmup=warmup) | {"home": build.home}
+        spec = json.dumps(what).encode()
         return Command((sys.executable, "-P", str(CHILDREN / name)), env, spec)
     if build.path is None:
         raise EngineFailed("The llama-server has no path.", hint="Set engine.llama_server.")
-    known = await _known_flags(build.path)
+    known = await _known_flags(build.path, build.home)
     flags = arguments(launch, listen.host, listen.port, known, fit=fit, warmup=warmup)
     return Command((build.path, *flags), env | environment(launch), None)
 
@@ -127,6 +128,9 @@ def _spec(kind: EngineKind, launch: Launch, listen: Listen, *, fit: bool, warmup
         "mmproj": _projector(launch),
         "draft": _draft(launch),
         "embedding": launch.embedding,
+        "reranking": launch.reranking,
+        "pooling": launch.pooling,
+        "lora": [{"path": str(one.path), "scale": one.scale} for one in launch.lora],
         "fit": fit,
         "warmup": warmup,
     }
@@ -164,7 +168,7 @@ def _devices(plan: Plan) -> list[str] | None:
 _help: dict[tuple[str, int], frozenset[str]] = {}
 
 
-async def _known_flags(path: str) -> frozenset[str]:
+async def _known_flags(path: str, home: str | None) -> frozenset[str]:
     """The flags that `--help` names; asked once per file. Empty when it did not answer: pass all then, and
     ask again next time.
     """
@@ -172,7 +176,7 @@ async def _known_flags(path: str) -> frozenset[str]:
         stamp = path, os.stat(path).st_mtime_ns
         if stamp in _help:
             return _help[stamp]
-        code, text = await ask([path, "--help"])
+        code, text = await ask([path, "--help"], env=child_environment(home=home, program=path))
     except OSError as error:
         raise EngineFailed(
             f"{path} can't be started.",

@@ -30,16 +30,24 @@ def child_environment(
     key: str | None = None,
     marker: str | None = None,
     python: bool = False,
+    home: str | None = None,
+    program: str | None = None,
     base: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """A cleaned copy of `base` (default: ours), with the key and the marker of this start.
 
     `*_VISIBLE_DEVICES` passes: it is how a user picks GPUs. `python` keeps PYTHONPATH, for our children.
+    `home` is the folder of an installed build: its packages come before all others (`python`), or its own
+    libraries do (`program` is its executable).
     """
     source = os.environ if base is None else base
     env = {k: v for k, v in source.items() if k in _KEPT or k.endswith("_VISIBLE_DEVICES")}
     if python and "PYTHONPATH" in source:
         env["PYTHONPATH"] = source["PYTHONPATH"]
+    if home is not None and python:
+        env["PYTHONPATH"] = _first(home, env.get("PYTHONPATH"))
+    if home is not None and program is not None:
+        env["LD_LIBRARY_PATH"] = _first(os.path.dirname(program), env.get("LD_LIBRARY_PATH"))
     env["GGML_NO_BACKTRACE"] = "1"  # else an abort forks gdb or lldb
     env["PYTHONUNBUFFERED"] = "1"
     if key is not None:
@@ -47,3 +55,7 @@ def child_environment(
     if marker is not None:
         env[MARKER] = marker
     return env
+
+
+def _first(folder: str, others: str | None) -> str:
+    return folder if not others else os.pathsep.join((folder, others))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from appliance.planning import DeviceMemory, Plan
+from appliance.planning import DeviceMemory, Plan, Pooling
 
 EngineKind = Literal["llama-server", "xllamacpp", "llama-cpp-python"]
 
@@ -35,6 +35,18 @@ class Build:
     """What a person should know: it does not start, it is old, it can't be dated."""
     usable: bool = True
     """False when it is here but did not answer; it is listed and never chosen."""
+    name: str = ""
+    """What `engines use` calls it: `xllamacpp`, or an installed build's own name, such as `vulkan-2026.10.1`."""
+    home: str | None = None
+    """The folder of a build that `engines install` unpacked: a Python build is imported from there, before
+    the environment's. None for one that was found.
+    """
+    date: str | None = None
+    """The day of its llama.cpp, `2026-10-10`; None: it can't be dated."""
+    date_about: bool = False
+    """The day is reckoned from the build number."""
+    old: bool = False
+    """Older than the security floor: not chosen unless `engine.allow_old` is set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +55,18 @@ class Choice:
 
     build: Build
     reason: str
+    replaced: str | None = None
+    """Why the build that `engines use` names is not the one; None: it is, or none is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """A LoRA adapter that changes the model."""
+
+    path: Path
+    sha256: str
+    """Of its bytes, which were proven."""
+    scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +77,21 @@ class Launch:
     model_path: Path
     plan: Plan
     embedding: bool = False
-    """Serve `/v1/embeddings` too (mean pooling)."""
+    """Serve `/v1/embeddings` too."""
     mmproj: Path | None = None
     """The projector's file; used only when the plan has a place for it."""
     draft: Path | None = None
     """The draft model's file; used only when the plan has a place for it."""
     tight: bool = False
     """A larger plan ran out of memory: a silent crash soon after the start is most likely the same."""
+    reranking: bool = False
+    """Serve `/v1/rerank`, and nothing else."""
+    pooling: Pooling | None = None
+    """How the vectors of a text's tokens become one; None: as the model's file says."""
+    lora: tuple[Adapter, ...] = ()
+    """Adapters that are applied to every request."""
+    draft_ref: str | None = None
+    """The model that `draft` belongs to; None: it is a file of the model itself."""
 
 
 @dataclass(frozen=True, slots=True)

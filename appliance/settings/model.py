@@ -79,6 +79,8 @@ class Engine(Section):
     gpu_layers: AutoOr = "auto"
     llama_server: str = ""
     accept_cpu: bool = False
+    allow_old: bool = False
+    """Use builds that are older than the security floor, too."""
 
 
 class Downloads(Section):

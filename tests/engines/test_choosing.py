@@ -245,7 +245,7 @@ async def test_a_help_that_came_too_late_is_asked_again(
     build = install(tmp_path, Script())
     answers: list[tuple[int | None, str]] = [(None, ""), (0, "--metrics --no-webui")]
 
-    async def slow_once(_: object) -> tuple[int | None, str]:
+    async def slow_once(_: object, **__: object) -> tuple[int | None, str]:
         return answers.pop(0)
 
     monkeypatch.setattr(adapters, "ask", slow_once)

@@ -56,10 +56,21 @@ def parameters(spec: dict[str, Any], key: str) -> Any:
         use_projector(params, spec["mmproj"])
     if spec["draft"]:
         use_draft(params, spec["draft"], x)
-    if spec["embedding"]:
-        params.embedding = True
-        params.pooling_type = x.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
+    params.lora_adapters = [x.CommonAdapterLoraInfo(one["path"], one["scale"]) for one in spec["lora"]]
+    if spec["embedding"] or spec["reranking"]:
+        use_vectors(params, "rank" if spec["reranking"] else spec["pooling"], x)
     return params
+
+
+def use_vectors(params: Any, pooling: str | None, x: Any) -> None:
+    """What `--embeddings` and `--reranking` turn into; None: pooling as the model's file says.
+
+    A larger batch would hold several texts that don't fit into one micro-batch, which is an assertion.
+    """
+    params.embedding = True
+    params.n_batch = params.n_ubatch
+    if pooling is not None:
+        params.pooling_type = getattr(x.llama_pooling_type, "LLAMA_POOLING_TYPE_" + pooling.upper())
 
 
 def use_devices(params: Any, names: list[str] | None, x: Any) -> None:
@@ -120,6 +131,10 @@ def main() -> int:
     spec = json.load(sys.stdin)
     import xllamacpp as x
 
+    home = spec.get("home")
+    if home is not None and not os.path.realpath(x.__file__).startswith(os.path.realpath(home) + os.sep):
+        sys.stderr.write("xllamacpp: the installed build is not here any more\n")
+        return 1
     try:
         params = parameters(spec, os.environ.pop("LLAMA_API_KEY", ""))
     except (AttributeError, ValueError) as error:
