@@ -15,6 +15,7 @@ from appliance.engines.logs import LogRing
 from appliance.engines.measure import measure
 from appliance.engines.pidfile import end_orphans
 from appliance.engines.values import (
+    Adapter,
     Build,
     Choice,
     Endpoint,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _LATER = {"Engine": "supervisor", "Limits": "loading", "session": "wire"}
 
 __all__ = [
+    "Adapter",
     "Build",
     "Choice",
     "Endpoint",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from appliance.engines.values import Launch
 from appliance.errors import EngineFailed
@@ -38,7 +39,13 @@ def arguments(
     flags = ["-m", str(launch.model_path), "-a", launch.model_id, "--host", host]
     if port:
         flags += ["--port", str(port)]
-    planned = [*_with_fit(launch.plan.flags, fit=fit), *_projector(launch), *_draft(launch, known)]
+    planned = [
+        *_with_fit(launch.plan.flags, fit=fit),
+        *_projector(launch),
+        *_draft(launch, known),
+        *_adapters(launch),
+        *_mode(launch),
+    ]
     _require(planned, known)
     flags += planned
     flags += ["-lv", "4"]  # load and buffer lines; 5 would log prompts
@@ -47,8 +54,6 @@ def arguments(
         flags += [*cors, "localhost"]
     if not warmup:
         flags += _optional("--no-warmup", known)
-    if launch.embedding:
-        flags += ["--embeddings", "--pooling", "mean"]
     return tuple(flags)
 
 
@@ -94,6 +99,40 @@ def _draft(launch: Launch, known: frozenset[str]) -> list[str]:
     elif names:
         flags += ["-devd", names[0]]
     return [*flags, "--spec-type", "draft-simple"] if "--spec-type" in known or not known else flags
+
+
+def _adapters(launch: Launch) -> list[str]:
+    """Each flag once, since of several only the last one may count."""
+    plain = [_quoted(str(one.path)) for one in launch.lora if one.scale == 1.0]
+    scaled = [_quoted(f"{_without_colon(one.path)}:{one.scale}") for one in launch.lora if one.scale != 1.0]
+    flags = ["--lora", ",".join(plain)] if plain else []
+    return [*flags, "--lora-scaled", ",".join(scaled)] if scaled else flags
+
+
+def _quoted(text: str) -> str:
+    """One value of a list that the engine cuts at commas."""
+    escaped = text.replace('"', '""')
+    return f'"{escaped}"' if escaped != text or "," in text else text
+
+
+def _without_colon(path: Path) -> Path:
+    """The engine cuts `PATH:SCALE` at each colon."""
+    if ":" in str(path):
+        raise EngineFailed(
+            "llama-server can't be given this adapter with a scale.",
+            cause=f"its path has a colon: {clean_line(str(path), 200)}",
+            hint="Put the file where no name has one, take scale = 1.0, or use --engine xllamacpp.",
+        )
+    return path
+
+
+def _mode(launch: Launch) -> list[str]:
+    """What it is for, beside text."""
+    if launch.reranking:
+        return ["--reranking"]
+    if not launch.embedding:
+        return []
+    return ["--embeddings", *(["--pooling", launch.pooling] if launch.pooling else [])]
 
 
 def _devices(launch: Launch) -> list[str]:

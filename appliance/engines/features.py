@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from appliance.engines.values import EngineKind, Launch
 
-Feature = Literal["cpu_moe", "draft", "mmproj", "split", "tensor_split"]
-"""Experts in RAM, a draft model, a projector, a row or tensor split, shares of several devices."""
+Feature = Literal["adapters", "cpu_moe", "draft", "mmproj", "reranking", "split", "tensor_split"]
+"""Several LoRA adapters, experts in RAM, a draft model, a projector, scores for texts, a row or tensor split,
+shares of several devices."""
+WORDS: Mapping[Feature, str] = {
+    "adapters": "apply several adapters",
+    "cpu_moe": "keep experts in RAM",
+    "draft": "use a draft model",
+    "mmproj": "use a projector for pictures",
+    "reranking": "serve a model for reranking",
+    "split": "share a model by rows or tensors",
+    "tensor_split": "share a model in given parts",
+}
 
 _CANNOT: dict[EngineKind, frozenset[Feature]] = {
     "llama-server": frozenset(),
     "xllamacpp": frozenset(),
     # its server has no place for tensors by name; its drafts come from the prompt alone; a projector needs a
-    # chat format that is written for that very model
-    "llama-cpp-python": frozenset({"cpu_moe", "draft", "mmproj"}),
+    # chat format that is written for that very model; it takes one adapter, and has no address for scores
+    "llama-cpp-python": frozenset({"adapters", "cpu_moe", "draft", "mmproj", "reranking"}),
 }
 
 
@@ -27,9 +38,11 @@ def needed(launch: Launch) -> tuple[Feature, ...]:
     """What a launch needs beyond layers, context and slots."""
     plan = launch.plan
     wanted: dict[Feature, bool] = {
+        "adapters": len(launch.lora) > 1,
         "cpu_moe": plan.cpu_moe > 0,
         "draft": launch.draft is not None and plan.draft is not None,
         "mmproj": launch.mmproj is not None and plan.mmproj is not None,
+        "reranking": launch.reranking,
         "split": plan.split != "layer",
         "tensor_split": len(plan.tensor_split) > 1,
     }

@@ -108,10 +108,37 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One cleaned line of an engine's log. `seq` grows without gaps over restarts."""
+    """One cleaned line of an engine's log. `seq` grows over restarts and never repeats."""
 
     seq: int
     line: str
+    engine: str | None = None
+    """Whose it is, where the lines of several engines stand together: the model's ref."""
+
+
+@dataclass(frozen=True, slots=True)
+class CrashReport:
+    """How one process of an engine ended that nobody had asked to end. Holds no text of a request."""
+
+    at: float
+    """Unix seconds."""
+    message: str
+    """`The engine ended while serving (signal 9 (SIGKILL)).`"""
+    exit: str
+    """`exit code 1`, `signal 9 (SIGKILL)`, or that it was killed because it hung."""
+    cause: str | None
+    hint: str | None
+    """What to do next."""
+    last_lines: tuple[str, ...]
+    flags: tuple[str, ...]
+    """Of the plan in force."""
+    build: str
+    uptime_s: float | None
+    """Since it was ready; None: it never was."""
+    requests: int
+    """That it was given since it was ready."""
+    out_of_memory: str | None = None
+    """The place whose memory ran out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,3 +175,5 @@ class EngineSnapshot:
     """The place whose memory ran out (a device's name, `Host` or `unknown`) when that is the error."""
     buffers: Mapping[str, Mapping[str, float]]
     """MiB as the log says, by buffer and purpose: `{"Vulkan0": {"model": 51.94, "kv": 16.5}}`."""
+    crash: CrashReport | None = None
+    """The last one; it stays when the engine is back."""

@@ -65,7 +65,7 @@ async def props(client: aiohttp.ClientSession, kind: EngineKind) -> Props:
 
 
 async def probe(client: aiohttp.ClientSession, kind: EngineKind, launch: Launch, timeout_s: float) -> None:
-    """Make it work once: one token, or one embedding. Raises ValueError with what it answered instead."""
+    """Make it work once: a token, an embedding or a score. Raises ValueError with what it answered instead."""
     path, body = _probe_request(kind, launch)
     async with client.post(path, json=body, timeout=aiohttp.ClientTimeout(total=timeout_s)) as answer:
         if answer.status == 200:
@@ -75,6 +75,8 @@ async def probe(client: aiohttp.ClientSession, kind: EngineKind, launch: Launch,
 
 
 def _probe_request(kind: EngineKind, launch: Launch) -> tuple[str, dict[str, Any]]:
+    if launch.reranking:
+        return "/v1/rerank", {"model": launch.model_id, "query": "Hi", "documents": ["Hi"]}
     if launch.embedding:
         return "/v1/embeddings", {"model": launch.model_id, "input": "Hi"}
     if kind == "llama-cpp-python":

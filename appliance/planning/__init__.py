@@ -18,8 +18,10 @@ from appliance.planning.values import (
     Holder,
     HostMemory,
     Learned,
+    Lora,
     MeasuredRow,
     PlanRequest,
+    Pooling,
     Projector,
 )
 from appliance.planning.whatif import WhatIf, what_if
@@ -35,10 +37,12 @@ __all__ = [
     "HostMemory",
     "Learned",
     "Load",
+    "Lora",
     "MeasuredRow",
     "MemoryPlan",
     "Plan",
     "PlanRequest",
+    "Pooling",
     "Projector",
     "Reason",
     "Speed",

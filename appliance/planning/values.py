@@ -11,6 +11,8 @@ from appliance.units import MIB
 Profile = Literal["chat", "docs", "batch"]
 Split = Literal["layer", "row", "tensor"]
 """How several GPUs share the model: whole layers each, or a part of every matrix each."""
+Pooling = Literal["mean", "cls", "last"]
+"""How the vectors of a text's tokens become one: their mean, that of the first one, that of the last one."""
 KV_TYPES = ("f16", "q8_0", "q4_0")
 """From the largest to the smallest; what the search may go down."""
 HOST = "Host"
@@ -100,6 +102,31 @@ class Projector:
 
 
 @dataclass(frozen=True, slots=True)
+class Lora:
+    """An adapter that is applied to the model, by where its tensors go: beside those that they change."""
+
+    name: str
+    scale: float
+    sha256: str | None
+    """None: nobody stated one (a file that is only planned)."""
+    blocks: tuple[int, ...]
+    """Bytes of each block, those of experts left out."""
+    experts: tuple[int, ...]
+    """Bytes of each block's routed experts."""
+    input: int = 0
+    """Bytes in RAM, wherever the rest goes."""
+    output: int = 0
+    """Bytes of the output head."""
+    width: int = 0
+    """Most floats that one token has in a result which the model alone has not."""
+
+    @property
+    def n_bytes(self) -> int:
+        """Of all its tensors."""
+        return sum(self.blocks) + sum(self.experts) + self.input + self.output
+
+
+@dataclass(frozen=True, slots=True)
 class PlanRequest:
     """What was asked for. None = auto, and only what is auto is ever changed."""
 
@@ -113,6 +140,9 @@ class PlanRequest:
     kv_floor: str = "q8_0"
     profile: Profile = "chat"
     embedding: bool = False
+    """Texts become vectors or scores, perhaps beside chat: the engine keeps a result for each token."""
+    in_one_piece: bool = False
+    """It is for nothing else, and a text has to be worked on at once: none is longer than a micro-batch."""
     n_ubatch: int | None = None
     """Tokens that are worked on at once."""
     cpu_moe: int | None = None

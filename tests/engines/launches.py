@@ -32,7 +32,7 @@ def plan(*, gpu_layers: int = 0, ctx: int = 512, parallel: int = 2) -> Plan:
 
 
 def launch(model: Path, *, embedding: bool = False, wanted: Plan | None = None) -> Launch:
-    return Launch(MODEL_ID, model, wanted or plan(), embedding)
+    return Launch(MODEL_ID, model, wanted or plan(), embedding, pooling="mean" if embedding else None)
 
 
 def build(kind: EngineKind) -> Build:

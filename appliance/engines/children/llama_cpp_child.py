@@ -57,17 +57,26 @@ def _use_devices(llama_cpp: Any, names: list[str] | None) -> None:
     llama_cpp.llama_model_default_params = low.llama_model_default_params = with_devices
 
 
-def _pool_embeddings(llama_cpp: Any) -> None:
-    """Its server has no setting for pooling: a chat model would answer one vector per token, and unscaled."""
+def _use_more(llama_cpp: Any, spec: dict[str, Any]) -> None:
+    """What the model's class can be told, and the server's settings can't: pooling, and an adapter's scale.
 
-    class Pooled(llama_cpp.Llama):  # type: ignore[misc]
+    Without pooling, a chat model would answer one vector per token, unscaled; without `truncate` off, what
+    is too long would be cut without a word.
+    """
+    more: dict[str, Any] = {}
+    if spec["embedding"] and spec["pooling"]:
+        more["pooling_type"] = getattr(llama_cpp, "LLAMA_POOLING_TYPE_" + spec["pooling"].upper())
+    for adapter in spec["lora"]:
+        more["lora_scale"] = adapter["scale"]
+
+    class Told(llama_cpp.Llama):  # type: ignore[misc]
         def __init__(self, *args: Any, **settings: Any) -> None:
-            super().__init__(*args, pooling_type=llama_cpp.LLAMA_POOLING_TYPE_MEAN, **settings)
+            super().__init__(*args, **(settings | more))
 
         def embed(self, *args: Any, **settings: Any) -> Any:
-            return super().embed(*args, **(settings | {"normalize": True}))
+            return super().embed(*args, **(settings | {"normalize": True, "truncate": False}))
 
-    llama_cpp.Llama = Pooled
+    llama_cpp.Llama = Told
 
 
 def main() -> int:
@@ -84,8 +93,7 @@ def main() -> int:
     except ValueError as error:
         sys.stderr.write(f"llama-cpp-python: {error}\n")
         return 1
-    if spec["embedding"]:
-        _pool_embeddings(llama_cpp)
+    _use_more(llama_cpp, spec)
     cache_type = getattr(llama_cpp, "GGML_TYPE_" + spec["kv_type"].upper())
     model = {
         "model": spec["model"],
@@ -104,7 +112,9 @@ def main() -> int:
     if spec["threads"]:
         model["n_threads"] = model["n_threads_batch"] = spec["threads"]
     model["n_ubatch"] = spec["n_ubatch"]
-    model["n_batch"] = max(spec["n_batch"], spec["n_ubatch"])
+    model["n_batch"] = spec["n_ubatch"] if spec["embedding"] else max(spec["n_batch"], spec["n_ubatch"])
+    if spec["lora"]:
+        model["lora_path"] = spec["lora"][0]["path"]
     model["split_mode"] = getattr(llama_cpp, "LLAMA_SPLIT_MODE_" + spec["split"].upper())
     if spec["tensor_split"]:
         model["tensor_split"] = [float(share) for share in spec["tensor_split"]]
