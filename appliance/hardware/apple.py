@@ -10,18 +10,18 @@ from appliance.hardware.types import Gpu
 from appliance.text import clean_line
 
 
-def detect(sysctl: Callable[[str], str | None] | None = None) -> tuple[Gpu, ...]:
+def detect(ask: Callable[[str], str | None] | None = None) -> tuple[Gpu, ...]:
     """The GPU of an Apple silicon Mac, nothing elsewhere.
 
     `total` is known only where the user set a limit: 0 means that the system decides, about
     65 to 75 % of the RAM.
     """
-    if sysctl is None:
+    if ask is None:
         if (platform.system(), platform.machine()) != ("Darwin", "arm64"):
             return ()
-        sysctl = _sysctl
-    name = sysctl("machdep.cpu.brand_string")
-    limit = sysctl("iogpu.wired_limit_mb") or ""
+        ask = sysctl
+    name = ask("machdep.cpu.brand_string")
+    limit = ask("iogpu.wired_limit_mb") or ""
     wired = int(limit) << 20 if limit.isdecimal() and int(limit) > 0 else None
     return (
         Gpu(
@@ -35,7 +35,8 @@ def detect(sysctl: Callable[[str], str | None] | None = None) -> tuple[Gpu, ...]
     )
 
 
-def _sysctl(key: str) -> str | None:
+def sysctl(key: str) -> str | None:
+    """A figure of macOS's kernel; None where there is no such figure, or no macOS."""
     try:
         done = subprocess.run(["sysctl", "-n", key], capture_output=True, text=True, timeout=2, check=False)
     except (OSError, subprocess.TimeoutExpired):

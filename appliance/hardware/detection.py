@@ -10,7 +10,7 @@ import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Mapping
 
-from appliance.hardware import amd, apple, cgroup, host, nvidia
+from appliance.hardware import amd, apple, cgroup, cores, host, nvidia
 from appliance.hardware.sysfs import Roots
 from appliance.hardware.types import Gpu, Machine
 
@@ -63,16 +63,17 @@ async def detect_safely(
 def _machine(gpus: tuple[Gpu, ...], notes: tuple[str, ...], roots: Roots) -> Machine:
     everything = (*gpus, *amd.with_holders(amd.detect(roots), roots), *apple.detect())
     limits = cgroup.read(roots)
-    memory, cores = host.ram(limits), host.cores(limits)
+    memory, cpus = host.ram(limits), cores.cores(limits, roots)
     return Machine(
         gpus=everything,
         ram_total=memory.total,
         ram_available=memory.available,
-        cores_physical=cores.physical,
-        cores_logical=cores.logical,
+        cores_physical=cpus.physical,
+        cores_logical=cpus.logical,
         battery=host.battery(),
         cpu_name=host.cpu_name(roots),
         notes=(*notes, *host.notes(limits), *(() if everything or notes else (_NO_GPU,))),
+        cores_performance=cpus.performance,
     )
 
 

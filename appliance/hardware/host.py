@@ -1,8 +1,7 @@
-"""RAM, cores and battery: psutil, cut down to the limits of this container."""
+"""RAM and battery: psutil, cut down to the limits of this container."""
 
 from __future__ import annotations
 
-import os
 import platform
 import sys
 from dataclasses import dataclass
@@ -24,14 +23,6 @@ class Ram:
     available: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Cores:
-    """CPU cores that this process may use."""
-
-    physical: int | None
-    logical: int | None
-
-
 def ram(limits: cgroup.Limits) -> Ram:
     """Physical RAM, or the container's limit where that is lower."""
     try:
@@ -39,13 +30,6 @@ def ram(limits: cgroup.Limits) -> Ram:
     except (OSError, RuntimeError, ValueError):
         return Ram(limits.memory, limits.available)
     return Ram(_lowest(memory.total, limits.memory), _lowest(memory.available, limits.available))
-
-
-def cores(limits: cgroup.Limits) -> Cores:
-    """Cores, cut down to this process's affinity and to the container's quota."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-    logical = _lowest(psutil.cpu_count(logical=True), allowed, limits.cpus)
-    return Cores(_lowest(psutil.cpu_count(logical=False), logical), logical)
 
 
 def battery() -> Battery | None:

@@ -74,6 +74,8 @@ class Machine:
     cpu_name: str | None = None
     notes: tuple[str, ...] = ()
     """Sentences for people: why there is no GPU, or what is known only in part."""
+    cores_performance: int | None = None
+    """Physical cores of the fast kind; None: the system does not tell which those are."""
 
     def to_json(self) -> dict[str, Any]:
         """A document that `from_json` reads back."""

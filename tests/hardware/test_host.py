@@ -5,7 +5,7 @@ from __future__ import annotations
 import psutil
 import pytest
 
-from appliance.hardware import apple, cgroup, detect, host
+from appliance.hardware import apple, cgroup, cores, detect, host
 from appliance.hardware.sysfs import Roots
 from tests.hardware.folders import files
 
@@ -51,7 +51,8 @@ def test_a_limit_above_the_physical_ram_changes_nothing() -> None:
 
 
 def test_a_cpu_quota_cuts_the_cores() -> None:
-    assert host.cores(cgroup.Limits(cpus=1)) == host.Cores(1, 1)
+    found = cores.cores(cgroup.Limits(cpus=1))
+    assert (found.physical, found.logical, found.performance) == (1, 1, 1)
 
 
 def test_a_broken_battery_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
