@@ -14,6 +14,7 @@ from pathlib import Path
 
 from appliance.catalog import ModelRef
 from appliance.daemon.launching import make_launch
+from appliance.daemon.room import Room, least
 from appliance.engines import Build, Launch
 from appliance.engines.failures import UNKNOWN_PLACE
 from appliance.errors import ApplianceError, EngineFailed, OutOfMemory
@@ -87,11 +88,15 @@ class Load:
         *,
         start: Start,
         show: Callable[[Survey, Plan | None], None],
+        room: Callable[[], Room] = Room,
+        looked: Survey | None = None,
     ) -> None:
-        """`show` is told each look and each plan."""
+        """`show` is told each look and each plan. `room`: what other engines leave now. `looked`: the first
+        look, made a moment ago.
+        """
         self._library, self._lessons = library, lessons
         self._ref, self._wishes = ref, wishes
-        self._start, self._show = start, show
+        self._start, self._show, self._room, self._looked = start, show, room, looked
         self._embedding = "embedding" in ref.model.use
         self._sha256 = ref.variant.main.sha256
         self._draft: Path | None = None
@@ -121,8 +126,12 @@ class Load:
 
     async def _plan(self, stored: Stored, limits: Mapping[str, int]) -> tuple[Survey, Plan]:
         """What to start with what is free now."""
-        library, embedding = self._library, self._embedding
-        looked = await survey(library.settings, self._wishes.engine, wake=True, paths=library.paths)
+        library, embedding, room = self._library, self._embedding, self._room()
+        looked, self._looked = self._looked, None
+        if looked is None:
+            looked = await survey(
+                library.settings, self._wishes.engine, wake=True, paths=library.paths, staying=room.staying
+            )
         self._show(looked, None)
         request = request_for(library.settings, self._wishes, embedding=embedding)
         subject = await asyncio.to_thread(of_stored, library, stored, embedding)
@@ -130,7 +139,7 @@ class Load:
         plan = await plan_subject(
             subject,
             looked=looked,
-            request=replace(request, limits=limits),
+            request=replace(request, limits=least(room.limits, limits)),
             paths=library.paths,
             lessons=self._lessons,
         )

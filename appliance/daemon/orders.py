@@ -21,6 +21,8 @@ class Orders:
         self._on_failure = on_failure
         self._waiting: asyncio.Queue[tuple[Work, asyncio.Future[None]]] = asyncio.Queue(MAX_WAITING)
         self._owner: asyncio.Task[None] | None = None
+        self._work: asyncio.Task[None] | None = None
+        self._abandoned: ApplianceError | None = None
 
     def start(self) -> None:
         self._owner = asyncio.create_task(self._run(), name="serving")
@@ -32,6 +34,12 @@ class Orders:
             await asyncio.gather(self._owner, return_exceptions=True)
         while not self._waiting.empty():
             self._waiting.get_nowait()[1].cancel()
+
+    def abandon(self, why: ApplianceError) -> None:
+        """Give up the order at work, if there is one: it ends with `why`. Those that wait are carried out."""
+        if self._work is not None and not self._work.done():
+            self._abandoned = why
+            self._work.cancel()
 
     async def give(self, work: Work) -> None:
         """Have it carried out, and wait for it.
@@ -63,7 +71,7 @@ class Orders:
             if done.cancelled():
                 continue  # nobody waits for it any more, so nothing is loaded for nobody
             try:
-                await work()
+                await self._carry_out(work)
             except ApplianceError as error:
                 await self._failed(error, done)
             except Exception as error:
@@ -77,6 +85,21 @@ class Orders:
             finally:
                 if not done.done():
                     done.cancel()  # this task is being ended: nobody waits for ever
+
+    async def _carry_out(self, work: Work) -> None:
+        """As a task of its own, which `abandon` can end without ending the owner."""
+        self._work = asyncio.ensure_future(work())
+        try:
+            await self._work
+        except asyncio.CancelledError:
+            why, self._abandoned = self._abandoned, None
+            if why is None:
+                self._work.cancel()  # the owner itself is being ended
+                await asyncio.gather(self._work, return_exceptions=True)
+                raise
+            raise why from None
+        finally:
+            self._work, self._abandoned = None, None
 
     async def _failed(self, error: ApplianceError, done: asyncio.Future[None]) -> None:
         await self._on_failure(error)

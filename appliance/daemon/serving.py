@@ -20,14 +20,15 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, Protocol
 
 from appliance.catalog import ModelRef
 from appliance.daemon.loading import Crash, Load, Steps, begun_anew, what_if
 from appliance.daemon.orders import Orders
+from appliance.daemon.room import Room
 from appliance.daemon.served import ServingSnapshot
 from appliance.engines import Build, Endpoint, Engine, EngineSnapshot, Launch, LogLine, LogRing
-from appliance.errors import ApplianceError, EngineFailed, ModelMissing, NotVerified
+from appliance.errors import ApplianceError, EngineFailed, EngineUnavailable, ModelMissing, NotVerified
 from appliance.operations.lessons.learning import Lessons
 from appliance.operations.machine.survey import Note, Survey
 from appliance.operations.models import Library
@@ -39,6 +40,22 @@ STEADY_S = 600.0
 """A plan that served this long was not too large from the start: the count of smaller ones begins anew."""
 
 
+class Hooks(Protocol):
+    """What goes on around an engine's life. Neither raises, and both have an end."""
+
+    async def started(self, engine: Engine, ref: ModelRef) -> None:
+        """It is ready, and no request has reached it."""
+        ...
+
+    async def stopping(self, engine: Engine, ref: ModelRef) -> None:
+        """It is about to be stopped as planned, and is still ready."""
+        ...
+
+
+class NobodyWaits(EngineUnavailable):
+    """A load was given up, since nobody waits for it any more."""
+
+
 class Serving:
     """Owns the resident engine."""
 
@@ -47,8 +64,13 @@ class Serving:
         library: Library,
         on_change: Callable[[ServingSnapshot], None],
         lessons: Lessons | None = None,
+        *,
+        room: Callable[[], Room] = Room,
+        hooks: Hooks | None = None,
     ) -> None:
+        """`room` says what the other resident engines leave to this one."""
         self._library = library
+        self._room, self._hooks = room, hooks
         self._lessons = lessons or Lessons(library.paths.learned)
         self._on_change = on_change
         self._snapshot = ServingSnapshot(since=time.time())
@@ -57,8 +79,8 @@ class Serving:
         self._wishes = Wishes()
         self._steps: Steps | None = None
         """Of the load that the engine comes from."""
-        self._phase: Literal["", "leaving", "loading"] = ""
-        """An engine makes way for another plan; a load is at work."""
+        self._phase: Literal["", "leaving", "loading", "stopping"] = ""
+        """An engine makes way for another plan; a load is at work; an engine is about to be stopped."""
         self._orders = Orders(self._fail)
 
     @property
@@ -91,7 +113,7 @@ class Serving:
     @property
     def endpoint(self) -> Endpoint | None:
         """Where to send a request; None unless the engine is ready, and stays."""
-        return self._engine.endpoint if self._engine is not None and self._phase != "leaving" else None
+        return self._engine.endpoint if self._engine is not None and not self._phase else None
 
     def use(self, library: Library) -> None:
         """Take over changed settings; they act at the next load."""
@@ -105,9 +127,20 @@ class Serving:
         await self._orders.stop()
         await self._unload()
 
-    async def load(self, ref: ModelRef, wishes: Wishes | None = None) -> None:
-        """Serve this model; the one before is stopped first. Raises what loading ended with."""
-        await self._orders.give(lambda: self._load(ref, wishes or Wishes()))
+    async def load(
+        self, ref: ModelRef, wishes: Wishes | None = None, *, looked: Survey | None = None
+    ) -> None:
+        """Serve this model; the engine before is stopped first. Raises what loading ended with.
+
+        `looked`: a look at the machine of this moment, which need not be repeated.
+        """
+        await self._orders.give(lambda: self._load(ref, wishes or Wishes(), looked=looked))
+
+    def abandon(self) -> None:
+        """Nobody waits for the load that is under way: it ends with NobodyWaits, and nothing of it stays."""
+        if self._phase == "loading":
+            name = self._snapshot.ref.ref if self._snapshot.ref is not None else "The model"
+            self._orders.abandon(NobodyWaits(f"{name} is not loaded: nobody waits for it any more."))
 
     async def unload(self, why: ApplianceError | None = None) -> None:
         """Stop the engine and keep the choice of model. `why` is what requests for it are told."""
@@ -167,22 +200,31 @@ class Serving:
         return await what_if(self._library, self._lessons, ref, self._wishes, looked, free)
 
     async def _load(
-        self, ref: ModelRef, wishes: Wishes, *, crash: Crash | None = None, note: Note | None = None
+        self,
+        ref: ModelRef,
+        wishes: Wishes,
+        *,
+        crash: Crash | None = None,
+        note: Note | None = None,
+        looked: Survey | None = None,
     ) -> None:
         await self._unload(leaving=crash is not None or note is not None)
         self._phase, self._wishes, self._steps = "loading", wishes, None
         now = time.time()
         self._set(ServingSnapshot(ref=ref, state="starting", since=now, loaded_since=now, replanned=note))
-        start, show = self._start_engine, self._show
+        load = Load(
+            self._library, self._lessons, ref, wishes,
+            start=self._start_engine, show=self._show, room=self._room, looked=looked,
+        )  # fmt: skip
         try:
-            self._steps = await Load(self._library, self._lessons, ref, wishes, start=start, show=show).run(
-                crash
-            )
+            self._steps = await load.run(crash)
+            if self._hooks is not None and self._engine is not None:
+                await self._hooks.started(self._engine, ref)
         finally:
             self._phase = ""
         if self._engine is not None:
             self._engine_changed(self._engine.snapshot)
-        self._library.remember(ref.ref)
+        self._library.touch(ref.ref)
 
     async def _start_engine(self, build: Build, launch: Launch) -> None:
         """Start one and wait until it is ready. Nothing of one that failed for lack of memory goes on."""
@@ -217,13 +259,25 @@ class Serving:
 
     async def _unload(self, *, leaving: bool = False) -> None:
         """`leaving`: another plan takes its place, so that it does not look unloaded meanwhile."""
-        self._phase = "leaving" if leaving else ""
-        if self._engine is not None:
-            await self._engine.stop()  # still ours meanwhile: its `stopping` is what others see
-            self._engine = None
+        ready = self.endpoint is not None
+        self._phase = "leaving" if leaving else "stopping"
+        try:
+            if ready and self._engine is not None:
+                await self._about_to_stop(self._engine)
+            if self._engine is not None:
+                await self._engine.stop()  # still ours meanwhile: its `stopping` is what others see
+                self._engine = None
+        finally:
+            self._phase = "leaving" if leaving else ""
         current = self._snapshot
         if not leaving and (current.state != "absent" or current.engine or current.error):
             self._set(replace(self._snapshot, state="absent", engine=None, error=None))
+
+    async def _about_to_stop(self, engine: Engine) -> None:
+        if self._hooks is not None and self._snapshot.ref is not None:
+            if self._phase == "stopping":
+                self._set(replace(self._snapshot, state="stopping"))
+            await self._hooks.stopping(engine, self._snapshot.ref)
 
     async def _fail(self, error: ApplianceError) -> None:
         """Nothing of a load that failed goes on running; an engine that gave up keeps its last words."""
@@ -233,6 +287,9 @@ class Serving:
                 await engine.stop()
             except Exception:
                 log.exception("an engine did not stop cleanly")  # the owner task must go on
+        if isinstance(error, NobodyWaits):
+            self._set(replace(self._snapshot, state="absent", engine=None, error=None))
+            return
         self._set(replace(self._snapshot, state="failed", error=error))
 
     def _engine_changed(self, snapshot: EngineSnapshot) -> None:
@@ -243,6 +300,8 @@ class Serving:
         ended = snapshot.state in ("failed", "stopping", "absent")
         goes_on = self._phase == "leaving" or (self._phase == "loading" and ended)
         state = "starting" if goes_on else snapshot.state
+        if self._phase == "loading" and state in ("ready", "busy"):
+            state = "loading"  # what it had in its caches is still being brought back
         self._set(replace(self._snapshot, state=state, engine=snapshot))
 
     def _plans_smaller(self, snapshot: EngineSnapshot) -> bool:

@@ -91,9 +91,13 @@ class Library:
                 return self.resolve(name)
         return None
 
-    def remember(self, ref: str) -> None:
-        """Note what was served last, for the next `up`, and when, for `models prune --unused`."""
+    def touch(self, ref: str) -> None:
+        """Note that it was served now, for `models prune --unused`."""
         self.store.touch(ref)
+
+    def remember(self, ref: str) -> None:
+        """Note what a person wanted served last, for the next `up`, and when."""
+        self.touch(ref)
         try:
             (self.paths.state / LAST_MODEL_FILE).write_text(ref + "\n", encoding="utf-8")
         except OSError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
@@ -30,27 +30,51 @@ class Own:
     pids: frozenset[int] = frozenset()
     ram: int = 0
     """Bytes of RAM that are its alone. Mapped model files do not count: they are cache, and free anyway."""
+    planned: Mapping[str, int] = field(default_factory=dict)
+    """Bytes by device name as planned, for devices whose driver does not tell who holds what."""
+    mapped: int = 0
+    """Bytes of model files that engines which stay have mapped. The system calls them available; taking them
+    would make each token of those engines wait for the disk."""
 
 
 NOTHING = Own()
 
 
-def own(paths: Paths | None) -> Own:
-    """What runs now, by the pid files of this appliance. Reads files; raises nothing."""
-    pids = pidfile.running(paths) if paths is not None else frozenset()
-    return Own(pids, sum(map(private_ram, pids)))
+def own(
+    paths: Paths | None,
+    *,
+    staying: frozenset[int] = frozenset(),
+    planned: Mapping[str, int] | None = None,
+) -> Own:
+    """What runs now and would go, by the pid files of this appliance. Reads files; raises nothing.
+
+    The processes of `staying` do not go. `planned` is what goes of each device, where no driver tells.
+    """
+    running = pidfile.running(paths) if paths is not None else frozenset()
+    pids = running - staying
+    kept = sum(mapped_ram(pid) for pid in running & staying)
+    return Own(pids, sum(map(private_ram, pids)), dict(planned or {}), kept)
 
 
 def private_ram(pid: int) -> int:
     """Bytes that are free once the process ends; 0 where that can't be read."""
     if not sys.platform.startswith("linux"):
         return _private_elsewhere(pid)
+    return _of_status(pid, "RssAnon:")
+
+
+def mapped_ram(pid: int) -> int:
+    """Bytes of files that a process has mapped and touched; 0 where that can't be read (Linux only)."""
+    return _of_status(pid, "RssFile:") if sys.platform.startswith("linux") else 0
+
+
+def _of_status(pid: int, key: str) -> int:
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return 0
-    anonymous = next((line.split()[1] for line in lines if line.startswith("RssAnon:")), "0")
-    return int(anonymous) << 10 if anonymous.isdecimal() else 0
+    found = next((line.split()[1] for line in lines if line.startswith(key)), "0")
+    return int(found) << 10 if found.isdecimal() else 0
 
 
 def _private_elsewhere(pid: int) -> int:
@@ -79,7 +103,7 @@ def host(machine: Machine, running: Own, shared: Sequence[DeviceMemory]) -> Host
     on_devices = sum(max(0, device.ours - device.apart) for device in shared if device.integrated)
     return HostMemory(
         machine.ram_total,
-        machine.ram_available,
+        None if machine.ram_available is None else max(0, machine.ram_available - running.mapped),
         machine.cores_physical,
         bandwidth=None if bandwidth is None else bandwidth[0],
         ours=_within(running.ram + on_devices, machine.ram_total, machine.ram_available),
@@ -111,6 +135,8 @@ def _completed(device: DeviceMemory, gpu: Gpu | None, machine: Machine, running:
             bandwidth = None if of_ram is None else of_ram[0]
     holders = gpu.holders if gpu is not None else ()
     ours = sum(program.n_bytes or 0 for program in holders if program.pid in running.pids)
+    if not ours and not any(program.n_bytes for program in holders):
+        ours = running.planned.get(device.name, 0)
     others = [program for program in holders if program.pid not in running.pids]
     return replace(
         device,

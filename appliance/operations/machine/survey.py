@@ -113,17 +113,24 @@ class Survey:
 
 
 async def survey(
-    settings: Settings, kind: str | None = None, *, wake: bool = False, paths: Paths | None = None
+    settings: Settings,
+    kind: str | None = None,
+    *,
+    wake: bool = False,
+    paths: Paths | None = None,
+    staying: frozenset[int] = frozenset(),
 ) -> Survey:
     """Detect hardware and engines, each in a child process with a time limit. Raises nothing.
 
     `wake` powers up a sleeping laptop GPU, so that its memory is known: before a load, never for a look.
-    With `paths` the memory of the engine that runs now is told apart from that of other programs, and what
-    replies showed here counts.
+    With `paths` the memory of the engines that run now is told apart from that of other programs, and what
+    replies showed here counts. Engines whose processes are in `staying` stay; the others' memory goes.
     """
     wanted = settings.engine if kind is None else settings.engine.model_copy(update={"kind": kind})
     machine, builds, own = await asyncio.gather(
-        detect_safely(wake=wake), discover(wanted), asyncio.to_thread(memory.own, paths)
+        detect_safely(wake=wake),
+        discover(wanted),
+        asyncio.to_thread(memory.own, paths, staying=staying),
     )
     try:
         choice = choose(builds, wanted.kind)
