@@ -109,7 +109,9 @@ class Admission:
         *,
         clock: Callable[[], float] = time.monotonic,
         learn_scale: Callable[[], float] = lambda: 1.0,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_change` is called when a place was taken, got its slot, or was left."""
         if slots < 1:
             raise ValueError("an engine has at least one slot")
         self.clock = clock
@@ -119,6 +121,24 @@ class Admission:
         self._running: set[Place] = set()
         self._waiting: Mapping[Lane, deque[Place]] = {lane: deque() for lane in LANES}
         self._service_s: float | None = None
+        self._held = False
+        self._on_change = on_change
+
+    def hold(self, held: bool) -> None:
+        """While held, nobody gets a slot: the engine is about to make way. Running requests go on."""
+        if held != self._held:
+            self._held = held
+            self._fill()
+
+    @property
+    def held(self) -> bool:
+        """Whether nobody gets a slot now."""
+        return self._held
+
+    @property
+    def waiting_since(self) -> float | None:
+        """By `clock`, since when the oldest request that has no slot waits; None when none waits."""
+        return min((places[0].entered for places in self._waiting.values() if places), default=None)
 
     def enter(self, lane: Lane) -> Place:
         """A place: held at once when a slot is free and nobody waits.
@@ -127,8 +147,9 @@ class Admission:
         """
         now = self.clock()
         place = Place(lane, now, self)
-        if len(self._running) < self._slots and self._count() == 0:
+        if not self._held and len(self._running) < self._slots and self._count() == 0:
             self._grant(place, now)
+            self._on_change()
             return place
         if self._count() >= self._max_queue:
             raise Rejected(
@@ -139,6 +160,7 @@ class Admission:
                 retry_after_s=self._retry_after(lane),
             )
         self._waiting[lane].append(place)
+        self._on_change()
         return place
 
     def resize(self, slots: int, max_queue: int | None = None) -> None:
@@ -197,6 +219,7 @@ class Admission:
             self._fill()
         elif place in self._waiting[place.lane]:
             self._waiting[place.lane].remove(place)
+        self._on_change()
 
     def _learn(self, seconds: float) -> None:
         known = self._service_s
@@ -206,7 +229,7 @@ class Admission:
         now = self.clock()
         for lane in LANES:
             places = self._waiting[lane]
-            while places and len(self._running) < self._slots:
+            while places and not self._held and len(self._running) < self._slots:
                 self._grant(places.popleft(), now)
 
     def _grant(self, place: Place, now: float) -> None:

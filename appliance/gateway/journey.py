@@ -137,6 +137,10 @@ class Journey:
 
     async def _locally(self, decision: Decision) -> Decision | None:
         """Answer here; None when it was done, else where to go after waiting too long."""
+        with self._gate.local.wanted(self._ask.served):
+            return await self._wanted_here(decision)
+
+    async def _wanted_here(self, decision: Decision) -> Decision | None:
         ask, gate, course = self._ask, self._gate, self._course
         view = gate.local.view(ask.served)
         body = fields.for_local(
@@ -216,6 +220,8 @@ class Journey:
         except ApplianceError as error:
             raise _CannotTranslate(error, target.name) from None
         course.to_remote(decision.reason, str(translated.get("model") or target.name))
+        if decision.reason == "remote.loading":
+            self._gate.local.missed(ask.served)
         call = upstream.open_remote(
             self._gate.tcp, target, ask.path, self._worded(translated), course.request_id
         )

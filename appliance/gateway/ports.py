@@ -84,6 +84,19 @@ class Local(Protocol):
         """
         ...
 
+    def wanted(self, served: Served) -> AbstractContextManager[object]:
+        """Held while a request wants this model here, from before its queue to its end.
+
+        It is what a cold model is loaded for; when nobody holds it any more, a load that was begun for it is
+        given up.
+        """
+        ...
+
+    def missed(self, served: Served) -> None:
+        """A request for this model went to a remote since it is not loaded: it may be loaded beside the
+        others, for the next one."""
+        ...
+
     def endpoint(self, served: Served) -> Endpoint | None:
         """Where the ready engine of this model listens; None unless it is ready."""
         ...

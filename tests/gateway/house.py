@@ -43,6 +43,7 @@ class FakeLocal:
         self.detail = ""
         self.codes: tuple[str, ...] = ()
         self.outcomes: list[Outcome] = []
+        self.misses: list[str] = []
         self.now = Conditions("cool", "ac", "llama-server b1/31/f16")
         self.loaded = asyncio.Event()
         self.url: str | None = None
@@ -79,6 +80,12 @@ class FakeLocal:
 
     def busy(self, served: Served) -> AbstractContextManager[None]:
         return nullcontext()
+
+    def wanted(self, served: Served) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def missed(self, served: Served) -> None:
+        self.misses.append(served.ref)
 
     def degraded(self, served: Served) -> tuple[str, ...]:
         return self.codes
