@@ -120,6 +120,8 @@ def _spec(kind: EngineKind, launch: Launch, listen: Listen, *, fit: bool, warmup
         "kv_type": plan.kv_type,
         "flash_attn": plan.flash_attn,
         "threads": plan.threads or 0,
+        "threads_batch": plan.threads_batch or 0,
+        "cache_reuse": plan.cache_reuse,
         "n_batch": plan.n_batch,
         "n_ubatch": plan.n_ubatch,
         "split": plan.split,

@@ -19,7 +19,7 @@ _OPTIONAL = {"--no-ui": "--no-webui", "--cors-origins": None, "--metrics": None,
 """Flags that a build may not know, and the older name of each."""
 _FLAG = re.compile(r"--?[a-z][\w-]*")
 _FIT = "-fit"
-_IN_ALL = frozenset({"-ngl", "-c", "-np", "-ctk", "-ctv", "-fa", "-b", "-ub", "-t", "-dev", _FIT})
+_IN_ALL = frozenset({"-ngl", "-c", "-np", "-ctk", "-ctv", "-fa", "-b", "-ub", "-t", "-tb", "-dev", _FIT})
 """Flags of a plan that every build has which is not far below the floor."""
 
 

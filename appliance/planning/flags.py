@@ -29,6 +29,9 @@ class Flags:
     n_ubatch: int
     n_batch: int = N_BATCH
     threads: int | None = None
+    threads_batch: int | None = None
+    """For prompts; None: as many as `threads`."""
+    cache_reuse: int = 0
     split: Split = "layer"
     tensor_split: tuple[int, ...] = ()
     cpu_moe: int = 0
@@ -45,6 +48,10 @@ class Flags:
         flags += ["-b", str(self.n_batch), "-ub", str(self.n_ubatch)]
         if self.threads:
             flags += ["-t", str(self.threads)]
+        if self.threads_batch:
+            flags += ["-tb", str(self.threads_batch)]
+        if self.cache_reuse:
+            flags += ["--cache-reuse", str(self.cache_reuse)]
         if self.split != "layer":
             flags += ["-sm", self.split]
         if self.tensor_split:
@@ -64,7 +71,7 @@ def parse_flags(flags: Sequence[str]) -> Flags:
     """The arguments of a plan, read back. Raises KeyError or ValueError for any others."""
     found = dict(_pairs(flags))
     drafted = found.get("-ngld")
-    split = found.get("-sm", "layer")
+    split, flash = found.get("-sm", "layer"), found["-fa"]
     if split not in ("layer", "row", "tensor"):
         raise ValueError(split)
     return Flags(
@@ -72,10 +79,12 @@ def parse_flags(flags: Sequence[str]) -> Flags:
         ctx_total=int(found["-c"]),
         parallel=int(found["-np"]),
         kv_type=found["-ctk"],
-        flash_attn="on" if found["-fa"] == "on" else "auto",
+        flash_attn="on" if flash == "on" else "off" if flash == "off" else "auto",
         n_ubatch=int(found["-ub"]),
         n_batch=int(found.get("-b", N_BATCH)),
         threads=int(found["-t"]) if "-t" in found else None,
+        threads_batch=int(found["-tb"]) if "-tb" in found else None,
+        cache_reuse=int(found.get("--cache-reuse", 0)),
         split=split,  # type: ignore[arg-type]  # one of the three
         tensor_split=tuple(map(int, found["-ts"].split(","))) if "-ts" in found else (),
         cpu_moe=int(found.get("-ncmoe", 0)),

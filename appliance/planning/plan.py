@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from appliance.errors import UsageError
 from appliance.gguf import Header
-from appliance.planning.choice import change
+from appliance.planning.choice import change, reuse
 from appliance.planning.choice.estimate import Estimator, is_shared
 from appliance.planning.choice.search import Choice, choose
 from appliance.planning.choice.splits import counts
@@ -109,6 +109,7 @@ def _plan(
         n_ubatch=flags.n_ubatch,
         n_batch=flags.n_batch,
         threads=flags.threads,
+        cache_reuse=flags.cache_reuse,
         devices=shown,
         host=ram,
         fits=choice.fits,
@@ -154,6 +155,7 @@ def _reasons(
         *accounts.held_lines(listed),
         *explain.choice_lines(estimator, choice),
         *explain.asked_lines(estimator),
+        *reuse.lines(estimator),
         *(line for memory in shown for line in accounts.memory_lines(memory, host=False)),
         *accounts.memory_lines(ram, host=True),
         *explain.speed_lines(speed),
@@ -182,6 +184,7 @@ def _flags(estimator: Estimator, choice: Choice, listed: Sequence[DeviceMemory])
         n_ubatch=taken.n_ubatch,
         n_batch=max(N_BATCH, taken.n_ubatch),  # the engine cuts a micro-batch to its batch
         threads=estimator.host.threads,
+        cache_reuse=reuse.tokens(estimator),
         split=request.split if several else "layer",
         tensor_split=counts(estimator, taken) if several else (),
         cpu_moe=taken.cpu_moe if names else 0,

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from appliance.planning.speed.reads import Read
 from appliance.planning.values import Split
 
-FlashAttention = Literal["on", "auto"]
+FlashAttention = Literal["on", "off", "auto"]
 How = Literal["measured", "computed"]
 OverheadHow = Literal["typical", "learned"]
 BandwidthHow = Literal["seen", "table", "rule"]
@@ -108,6 +108,10 @@ class Plan:
     shared: tuple[str, ...] = ()
     """Devices whose memory is the machine's RAM, so that it counts there, too."""
     n_batch: int = N_BATCH
+    threads_batch: int | None = None
+    """Threads for prompts, where that is another number; None: `threads`."""
+    cache_reuse: int = 0
+    """Tokens of a chunk that is moved within the cache instead of being worked on again; 0: none is."""
     cpu_moe: int = 0
     """So many of the first blocks keep their experts in RAM."""
     split: Split = "layer"
@@ -140,6 +144,9 @@ class Plan:
             "flash_attn": self.flash_attn,
             "n_batch": self.n_batch,
             "n_ubatch": self.n_ubatch,
+            "threads": self.threads,
+            "threads_batch": self.threads_batch,
+            "cache_reuse": self.cache_reuse,
             "cpu_moe": self.cpu_moe,
             "split": self.split,
             "tensor_split": list(self.tensor_split),

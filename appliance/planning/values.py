@@ -148,6 +148,8 @@ class PlanRequest:
     cpu_moe: int | None = None
     """So many of the first blocks keep their experts in RAM."""
     split: Split = "layer"
+    cache_reuse: int = 0
+    """Tokens of a chunk from which on it may be moved within the cache; 0: never."""
     decode_goal: float = 15.0
     """Tokens per second that one request should get (`goals.decode`); `docs` keeps its context within it."""
     limits: Mapping[str, int] = field(default_factory=dict)

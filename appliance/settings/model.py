@@ -79,6 +79,8 @@ class Engine(Section):
     gpu_layers: AutoOr = "auto"
     llama_server: str = ""
     accept_cpu: bool = False
+    cache_reuse: int = Field(0, ge=0, le=1 << 20)
+    """Tokens of a chunk from which on it may be moved within the cache (replies differ then); 0 = never."""
     allow_old: bool = False
     """Use builds that are older than the security floor, too."""
 

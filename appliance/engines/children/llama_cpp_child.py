@@ -103,7 +103,7 @@ def main() -> int:
         "offload_kqv": spec["devices"] != [],
         "type_k": cache_type,
         "type_v": cache_type,
-        "flash_attn": True,  # as `auto` chooses in llama-server; it has no auto of its own
+        "flash_attn": spec["flash_attn"] != "off",  # as `auto` chooses in llama-server; it has no auto of its own
         "embedding": spec["embedding"],
         "logits_all": False,  # else one logit row per token of the context: n_vocab * n_ctx * 4 bytes
         "use_mlock": False,
@@ -111,6 +111,8 @@ def main() -> int:
     }
     if spec["threads"]:
         model["n_threads"] = model["n_threads_batch"] = spec["threads"]
+    if spec["threads_batch"]:
+        model["n_threads_batch"] = spec["threads_batch"]
     model["n_ubatch"] = spec["n_ubatch"]
     model["n_batch"] = spec["n_ubatch"] if spec["embedding"] else max(spec["n_batch"], spec["n_ubatch"])
     if spec["lora"]:

@@ -45,10 +45,13 @@ def parameters(spec: dict[str, Any], key: str) -> Any:
     params.warmup = spec["warmup"]
     cache_type = getattr(x.ggml_type, "GGML_TYPE_" + spec["kv_type"].upper())
     params.cache_type_k = params.cache_type_v = cache_type
-    flash = "ENABLED" if spec["flash_attn"] == "on" else "AUTO"
+    flash = {"on": "ENABLED", "off": "DISABLED"}.get(spec["flash_attn"], "AUTO")
     params.flash_attn_type = getattr(x.llama_flash_attn_type, "LLAMA_FLASH_ATTN_TYPE_" + flash)
     if spec["threads"]:
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = spec["threads"]
+    if spec["threads_batch"]:
+        params.cpuparams_batch.n_threads = spec["threads_batch"]
+    params.n_cache_reuse = spec["cache_reuse"]
     params.n_ubatch = spec["n_ubatch"]
     params.n_batch = max(spec["n_batch"], spec["n_ubatch"])
     use_experts(params, spec["cpu_moe"])

@@ -31,6 +31,9 @@ def within(
     if subject.mmproj is not None and not can(build.kind, "mmproj"):
         subject = replace(subject, mmproj=None)
         notes.append(Reason("mmproj_engine", f"no pictures: {build.kind} can't be given the projector"))
+    if build.kind == "llama-cpp-python" and request.cache_reuse:
+        request = replace(request, cache_reuse=0)
+        notes.append(Reason("cache_reuse", "no chunks of the cache are reused: llama-cpp-python can't"))
     if subject.draft is not None and not can(build.kind, "draft"):
         subject = replace(subject, draft=None, draft_parts=())
         notes.append(Reason("draft_engine", f"no draft model: {build.kind} can't be given one"))

@@ -47,6 +47,7 @@ def request_for(settings: Settings, wishes: Wishes, *, embedding: bool = False) 
         n_ubatch=wishes.ubatch,
         cpu_moe=wishes.cpu_moe,
         split=wishes.split or "layer",
+        cache_reuse=engine.cache_reuse,
         decode_goal=settings.goals.decode,
     )
 

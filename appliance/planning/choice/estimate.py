@@ -52,6 +52,7 @@ class Estimator:
         draft: Header | None = None,
         learned: Mapping[str, Learned],
     ) -> None:
+        self.header = header
         self.shape: ModelShape = shape_of(header)
         self.weights: Weights = weights_of(header, self.shape)
         self.devices = tuple(devices)
