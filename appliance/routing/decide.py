@@ -23,7 +23,8 @@ def decide(f: Features, v: View) -> Decision:
        reject.context.
     5. The engine is down -> remote.engine_down, else reject.unavailable.
     6. The GPU is critically hot -> remote.thermal, else reject.thermal.
-    7. The engine is loading -> remote.loading, else wait for it in the bounded queue.
+    7. The engine is loading, or the model is cold -> remote.loading unless the local side is known to finish
+       sooner, load included; else wait for it in the bounded queue.
     8. The queue is full -> remote.queue, else reject.queue_full.
     9. The local side is too slow (wait over max_wait, first token later than the goal and than the remote's,
        or under `fastest` a later finish) and isn't known to finish sooner -> remote.queue, remote.faster, or

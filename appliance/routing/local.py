@@ -43,7 +43,8 @@ def _down(f: Features, v: View, local: LocalView) -> Decision | None:
     told = clean_line(local.detail, 500).rstrip(".")
     why = f"The local engine is {local.state}" + (f" ({told})" if told else "")
     # With a reason it has given up for good: it comes back when somebody has done something.
-    retry = refusals.GIVEN_UP_RETRY_S if told and local.state == "failed" else refusals.DOWN_RETRY_S
+    given_up = refusals.GIVEN_UP_RETRY_S if local.retry_s is None else local.retry_s
+    retry = given_up if told and local.state == "failed" else refusals.DOWN_RETRY_S
     return refusals.leave_or_reject(
         f, v, why, leave="remote.engine_down", stay="reject.unavailable", retry_s=retry
     )
@@ -63,12 +64,11 @@ def _loading(f: Features, v: View, local: LocalView) -> Decision | None:
     """Rule 7."""
     if local.state not in rules.LOADING:
         return None
-    remote = rules.candidate(f, v)
-    if remote:
-        return refusals.to_remote("remote.loading", remote, f"The local engine is {local.state}")
-    return _full(f, v, local) or _wait_here(
-        f, f"the local engine is {local.state}, and {refusals.obstacle(f, v)}"
-    )
+    remote, words = rules.candidate(f, v), rules.state_words(local)
+    if remote and not rules.local_sooner(local, remote, rules.heat(local)):
+        return refusals.to_remote("remote.loading", remote, words[0].upper() + words[1:])
+    stays = _stays(f, v)
+    return _full(f, v, local) or _wait_here(f, f"{words}, and {stays}")
 
 
 def _full(f: Features, v: View, local: LocalView) -> Decision | None:

@@ -8,7 +8,8 @@ from typing import Literal
 from appliance.routing.types import Features, LocalView, RemoteView, View
 
 SERVING = frozenset({"ready", "busy"})
-LOADING = frozenset({"starting", "loading"})
+COLD = "cold"
+LOADING = frozenset({"starting", "loading", COLD})
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,22 @@ def heat(local: LocalView) -> float:
 
 
 def wait_s(local: LocalView, factor: float) -> float | None:
-    """Seconds until a slot is free; 0 when one is and nobody waits; unknown stays unknown."""
+    """Seconds until a slot is free; 0 when one is and nobody waits; unknown stays unknown.
+
+    Loading takes as long as the disk gives, whatever the heat.
+    """
+    if local.state in LOADING:
+        queue = _queue_s(local, factor)
+        return None if local.load_s is None or queue is None else local.load_s + queue
+    return _queue_s(local, factor)
+
+
+def state_words(local: LocalView) -> str:
+    """What the local side is at the moment, as the end of a sentence."""
+    return "the model is not loaded" if local.state == COLD else f"the local engine is {local.state}"
+
+
+def _queue_s(local: LocalView, factor: float) -> float | None:
     if local.predicted_wait_s is not None:
         return local.predicted_wait_s / factor
     return 0.0 if has_free_slot(local) else None

@@ -37,7 +37,7 @@ class LocalView:
     """The local side now. Times are seconds at usual speed; the router applies the heat factor."""
 
     state: str
-    """The engine's: absent starting loading ready busy stopping failed."""
+    """The engine's (absent starting loading ready busy stopping failed), or `cold`: a request loads it."""
     slots: int
     running: int
     waiting: int
@@ -59,6 +59,10 @@ class LocalView:
     """Tokens per second of one reply."""
     detail: str = ""
     """For people: why a failed engine stays down, and what to do about it."""
+    load_s: float | None = None
+    """Until a model that is cold or loading is ready, as far as that is known."""
+    retry_s: float | None = None
+    """After a load that failed: until a request loads it again."""
 
 
 @dataclass(frozen=True, slots=True)
