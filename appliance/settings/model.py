@@ -37,6 +37,36 @@ Duration = Annotated[
 AutoOr = Annotated[int | Literal["auto"], BeforeValidator(_number_or_auto)]
 
 
+def _duration_or_forever(value: object) -> object:
+    return value if value == "forever" else _duration(value)
+
+
+def _size_or_auto(value: object) -> object:
+    return value if value == "auto" else _size(value)
+
+
+KeepAlive = Annotated[
+    Annotated[float, Field(ge=0)] | Literal["forever"],
+    BeforeValidator(_duration_or_forever),
+    PlainSerializer(
+        lambda value: value if isinstance(value, str) else write_duration(value),
+        return_type=str,
+        when_used="json",
+    ),
+]
+"""Seconds, or `forever`."""
+SizeOrAuto = Annotated[
+    Annotated[int, Field(gt=0)] | Literal["auto"],
+    BeforeValidator(_size_or_auto),
+    PlainSerializer(
+        lambda value: value if isinstance(value, str) else write_size(value),
+        return_type=str,
+        when_used="json",
+    ),
+]
+"""Bytes, or `auto`."""
+
+
 class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -62,8 +92,16 @@ class Models(Section):
     """Which model is served."""
 
     default: str = "auto"
+    on_demand: bool = True
+    """A request that names a model which is here loads it."""
     preload: tuple[str, ...] = ()
-    keep_alive: Duration = 1_800.0
+    """Loaded at the start, as far as they fit beside each other."""
+    pinned: tuple[str, ...] = ()
+    """Never unloaded to make room, nor for lack of use."""
+    keep_alive: KeepAlive = 1_800.0
+    """A model is unloaded after so long without a request."""
+    memory: SizeOrAuto = "auto"
+    """All engines together take no more of each memory: each GPU, and the RAM. `auto`: what the machine has."""
 
 
 EngineChoice = Literal["auto", "llama-server", "xllamacpp", "llama-cpp-python"]
