@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from appliance.engines.choice import choose
 from appliance.engines.discovery import discover, without_gpu
-from appliance.engines.logs import LogRing
+from appliance.engines.logs import LogBook, LogRing
 from appliance.engines.measure import measure
 from appliance.engines.pidfile import end_orphans
 from appliance.engines.values import (
     Adapter,
     Build,
     Choice,
+    CrashReport,
     Endpoint,
     EngineKind,
     EngineSnapshot,
@@ -27,23 +28,27 @@ from appliance.engines.values import (
 )
 
 if TYPE_CHECKING:
-    from appliance.engines.loading import Limits
+    from appliance.engines.leases import Lease
+    from appliance.engines.limits import Limits
     from appliance.engines.supervisor import Engine
     from appliance.engines.wire import session
 
-_LATER = {"Engine": "supervisor", "Limits": "loading", "session": "wire"}
+_LATER = {"Engine": "supervisor", "Lease": "leases", "Limits": "limits", "session": "wire"}
 
 __all__ = [
     "Adapter",
     "Build",
     "Choice",
+    "CrashReport",
     "Endpoint",
     "Engine",
     "EngineKind",
     "EngineSnapshot",
     "EngineState",
     "Launch",
+    "Lease",
     "Limits",
+    "LogBook",
     "LogLine",
     "LogRing",
     "choose",

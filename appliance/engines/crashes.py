@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from appliance.engines.loading import Limits
+from appliance.engines.limits import Limits
 
 FIRST_REQUESTS = 8
 """An engine that dies of a signal within so many requests, after a larger plan ran out of memory, most likely

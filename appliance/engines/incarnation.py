@@ -19,8 +19,10 @@ from appliance.engines.failures import (
     explain,
     was_killed,
 )
+from appliance.engines.limits import Limits
 from appliance.engines.logparse import LoadReader
 from appliance.engines.logs import LogFile, LogRing
+from appliance.engines.pace import Pace
 from appliance.engines.process import Child, spawn, unlink
 from appliance.engines.values import Build, Endpoint, EngineKind, Launch
 from appliance.paths import Paths
@@ -53,16 +55,23 @@ class Incarnation:
         generation: int,
         ring: LogRing,
         file: LogFile,
+        pace: Pace,
     ) -> Incarnation:
-        """Start it with a new key. Raises EngineFailed or OSError when that is not possible."""
+        """Start it with a new key; its log tells `pace` how fast it is.
+
+        Raises EngineFailed or OSError when that is not possible.
+        """
         listen = listen_at(paths, name)
         endpoint = Endpoint(listen.base_url, listen.socket, secrets.token_hex(32), generation)
         reader, marker, now = LoadReader(), secrets.token_hex(16), time.time()
         unlink(listen.socket)
+
+        def on_line(line: str) -> None:
+            reader.feed(line)
+            pace.feed(line)
+
         what = await command(build, launch, listen, key=endpoint.key, marker=marker)
-        child = await spawn(
-            what, marker=marker, ring=ring, on_line=reader.feed, secret=endpoint.key, file=file
-        )
+        child = await spawn(what, marker=marker, ring=ring, on_line=on_line, secret=endpoint.key, file=file)
         note = pidfile.write(paths, child, listen.socket)
         return cls(child, launch, endpoint, reader, ring, note, now, processes.memory_kills())
 
@@ -72,11 +81,11 @@ class Incarnation:
         read = self.reader.gpu_layers
         return 0 if read is None and self.launch.plan.gpu_layers == 0 else read
 
-    async def load(self, kind: EngineKind, limits: loading.Limits) -> wire.Props:
+    async def load(self, kind: EngineKind, limits: Limits) -> wire.Props:
         """Wait until it works, and return what it serves. Raises EngineFailed."""
         props = await loading.load(
             self.child, self.endpoint, self.launch, kind,
-            reader=self.reader, lines=lambda: self.ring.seq, limits=limits,
+            reader=self.reader, lines=lambda: self.ring.written, limits=limits,
         )  # fmt: skip
         self.reader.loaded()
         return props

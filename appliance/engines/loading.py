@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import aiohttp
 
 from appliance.engines import wire
 from appliance.engines.adapters import slots_of
-from appliance.engines.failures import UNKNOWN_PLACE
+from appliance.engines.limits import Limits
 from appliance.engines.logparse import LoadReader
 from appliance.engines.process import Child
 from appliance.engines.values import Endpoint, EngineKind, Launch
@@ -25,23 +24,6 @@ from appliance.text import clean_line
 
 _FIRST_POLL_S, _LAST_POLL_S = 0.02, 0.25
 _DEATH_SHOWS_S = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Seconds and counts of one engine; tests shrink them."""
-
-    stall_s: float = 180.0
-    """A load without a new log line, CPU time or bytes read for this long hangs."""
-    load_s: float = 1_800.0
-    """A load may take this long even when it makes progress."""
-    probe_s: float = 300.0
-    """The first token; on a software device it takes half a minute."""
-    stop_s: float = 8.0
-    restarts: int = 3
-    """Crashes within `window_s` that are answered by a restart."""
-    window_s: float = 300.0
-    backoff_s: tuple[float, ...] = (0.5, 2.0, 5.0)
 
 
 async def load(
@@ -78,7 +60,7 @@ def _does_not_work(error: Exception, reader: LoadReader, launch: Launch) -> Engi
     """It started and does not answer; its log may say that memory ran out."""
     said = reader.failure
     if said is not None and said.memory is not None:
-        place = said.memory if said.memory != UNKNOWN_PLACE else reader.out_of_memory(launch.plan.devices)
+        place = reader.place_of(said, launch.plan.devices)
         return EngineFailed(
             "The engine started but does not work.", cause=said.cause, hint=said.hint, out_of_memory=place
         )

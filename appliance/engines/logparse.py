@@ -92,6 +92,10 @@ class LoadReader:
         numbered = [name for name in names if found.isdecimal() and name.rstrip("0123456789") + found == name]
         return next(iter(named or numbered), UNKNOWN_PLACE)
 
+    def place_of(self, said: Explained, devices: Sequence[MemoryPlan]) -> str | None:
+        """Where memory ran out, if that is what `said` means: the exact place, where the log tells it."""
+        return self.out_of_memory(devices) if said.memory == UNKNOWN_PLACE else said.memory
+
     @property
     def gpu_layers(self) -> int | None:
         """Layers that really are on a device; None while the log has not told.

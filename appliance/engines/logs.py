@@ -1,32 +1,32 @@
-"""An engine's log: a bounded ring for `/api/logs`, a rotating file, and the thread that feeds both.
+"""The engines' logs: a bounded ring for each, a book of all rings for `/api/logs`, and the thread that reads.
 
 A thread, since the child must never wait for us: neither a busy event loop nor a slow disk may fill its pipe.
+The file has a thread of its own (logfile.py).
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
-from typing import BinaryIO
+from itertools import chain, islice
 
+from appliance.engines.logfile import LogFile, file_of
 from appliance.engines.request_text import RequestText
 from appliance.engines.values import LogLine
-from appliance.paths import Paths
 from appliance.text import clean_line
 
-log = logging.getLogger("appliance.engines")
+__all__ = ["LogBook", "LogFile", "LogPump", "LogRing", "file_of"]
 
+OWN = "[appliance] "
+"""How our own lines begin, between those of the engine."""
+KEPT_RINGS = 16
 KEPT_LINES = 2_000
 FLOOD_LINES_PER_S = 2_000
 """Above this, lines are counted instead of kept: cleaning them would cost the whole process its pace."""
-_FILE_LIMIT = 4 << 20
-_OLD_FILES = 2
 _LINE_LIMIT = 16 << 10
 _KEY_LINE = re.compile(r"(api_keys?\s*[:=]\s*)\S.*")
 
@@ -34,88 +34,89 @@ _KEY_LINE = re.compile(r"(api_keys?\s*[:=]\s*)\S.*")
 class LogRing:
     """The last lines with sequence numbers that never repeat. Safe to use from any thread."""
 
-    def __init__(self, limit: int = KEPT_LINES) -> None:
+    def __init__(
+        self, limit: int = KEPT_LINES, *, engine: str | None = None, numbers: Numbers | None = None
+    ) -> None:
+        """`numbers`: shared with other rings, so that their lines can be told in order."""
         self._lines: deque[LogLine] = deque(maxlen=limit)
-        self._lock = threading.Lock()
+        self._numbers = numbers or Numbers()
+        self._engine = engine
         self._seq = 0
+        self.written = 0
+        """Lines so far, those that the ring forgot included."""
 
     def add(self, line: str) -> None:
-        with self._lock:
-            self._seq += 1
-            self._lines.append(LogLine(self._seq, line))
+        with self._numbers.lock:
+            self._numbers.last += 1
+            self._seq = self._numbers.last
+            self.written += 1
+            self._lines.append(LogLine(self._seq, line, self._engine))
 
     def lines(self, after_seq: int = 0, limit: int = KEPT_LINES) -> tuple[LogLine, ...]:
         """Up to `limit` lines after `after_seq`, oldest first; older ones than the ring holds are gone."""
-        with self._lock:
+        with self._numbers.lock:
             newer = [line for line in self._lines if line.seq > after_seq]
         return tuple(newer[: max(0, limit)])
 
     def last(self, count: int, after_seq: int = 0) -> tuple[str, ...]:
-        """The newest `count` lines, of those after `after_seq`: what this engine said, not the one before."""
-        with self._lock:
-            newest = list(self._lines)[-count:] if count > 0 else []
-        return tuple(line.line for line in newest if line.seq > after_seq)
+        """The newest `count` lines, of those after `after_seq`: what this engine said, not the one before,
+        and not what we said of it."""
+        with self._numbers.lock:
+            said = (line for line in reversed(self._lines) if not line.line.startswith(OWN))
+            newest = list(islice(said, max(0, count)))
+        return tuple(line.line for line in reversed(newest) if line.seq > after_seq)
 
     @property
     def seq(self) -> int:
         """Number of the newest line; 0 when none was written."""
-        with self._lock:
+        with self._numbers.lock:
             return self._seq
 
 
-class LogFile:
-    """Appends to `path` (0600), keeps `path.1` and `path.2` as older ones. A full disk stops it."""
+class Numbers:
+    """The next number of a line, over all rings that share it."""
 
-    def __init__(self, path: Path, limit: int = _FILE_LIMIT) -> None:
-        self.path = path
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.last = 0
+
+
+class LogBook:
+    """The rings of all engines. A flood of one takes no line from another."""
+
+    def __init__(self, limit: int = KEPT_LINES) -> None:
         self._limit = limit
-        self._file: BinaryIO | None = None
-        self._size = 0
+        self._numbers = Numbers()
+        self._rings: dict[str, LogRing] = {}
 
-    def write(self, text: str) -> None:
-        data = text.encode() + b"\n"
-        try:
-            if self._file is None or self._size + len(data) > self._limit:
-                self._open()
-            if self._file is not None:
-                self._file.write(data)
-                self._size += len(data)
-        except OSError:
-            self.close()
+    def ring(self, engine: str) -> LogRing:
+        """The ring of this engine (the model's ref), which stays while the book does.
 
-    def flush(self) -> None:
-        try:
-            if self._file is not None:
-                self._file.flush()
-        except OSError:
-            self.close()
+        The one that was silent for longest goes when there are more than KEPT_RINGS; its file stays.
+        """
+        found = self._rings.get(engine)
+        if found is None:
+            if len(self._rings) >= KEPT_RINGS:
+                del self._rings[min(self._rings, key=lambda name: self._rings[name].seq)]
+            found = self._rings[engine] = LogRing(self._limit, engine=engine, numbers=self._numbers)
+        return found
 
-    def close(self) -> None:
-        file, self._file = self._file, None
-        if file is not None:
-            try:
-                file.close()
-            except OSError as error:
-                log.warning("The engine's log file can't be closed: %s", error.strerror)
+    @property
+    def engines(self) -> tuple[str, ...]:
+        """Whose lines are here."""
+        return tuple(name for name, ring in self._rings.items() if ring.written)
 
-    def _open(self) -> None:
-        self.close()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        if self.path.exists() and self.path.stat().st_size >= self._limit // 2:
-            for number in range(_OLD_FILES, 0, -1):
-                older = self.path.with_name(f"{self.path.name}.{number}")
-                newer = self.path if number == 1 else self.path.with_name(f"{self.path.name}.{number - 1}")
-                if newer.exists():
-                    newer.replace(older)
-        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        self._file = os.fdopen(fd, "ab")
-        self._size = self.path.stat().st_size
+    def lines(
+        self, after_seq: int = 0, limit: int = KEPT_LINES, engine: str | None = None
+    ) -> tuple[LogLine, ...]:
+        """Up to `limit` lines after `after_seq`, oldest first, of one engine or of all."""
+        rings = [ring for name, ring in list(self._rings.items()) if engine in (None, name)]
+        found = [ring.lines(after_seq, self._limit) for ring in rings]
+        return tuple(sorted(chain(*found), key=lambda line: line.seq)[: max(0, limit)])
 
-
-def file_of(paths: Paths, model_id: str) -> LogFile:
-    """The log file of the engine that serves this model."""
-    name = re.sub(r"[^A-Za-z0-9._-]", "_", model_id)[:80]
-    return LogFile(paths.logs / f"engine-{name}.log")
+    def newest(self, count: int, engine: str | None = None) -> tuple[LogLine, ...]:
+        """The last `count` lines, oldest first."""
+        return self.lines(0, self._limit * max(1, len(self._rings)), engine)[-count:] if count > 0 else ()
 
 
 class LogPump(threading.Thread):
@@ -144,8 +145,6 @@ class LogPump(threading.Thread):
                     whole, rest = [*whole, rest], b""
                 for raw in whole:
                     self._take(raw)
-                if self._file is not None:
-                    self._file.flush()
         if rest:
             self._take(rest)
         self._report_left_out()

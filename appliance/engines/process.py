@@ -20,6 +20,7 @@ from appliance.engines.adapters import Command
 from appliance.engines.discovery import CHILDREN
 from appliance.engines.environment import MARKER
 from appliance.engines.logs import LogFile, LogPump, LogRing
+from appliance.engines.windows_job import NO_JOB, Job, job_for
 
 SWEEP_S = 2.0
 
@@ -36,6 +37,7 @@ class Child:
     ticks: int | None
     """Linux: the same in clock ticks since boot."""
     _lifeline: int | None = None
+    _job: Job = NO_JOB
 
     @property
     def pid(self) -> int:
@@ -48,7 +50,7 @@ class Child:
         return code
 
     async def end(self, timeout_s: float) -> int:
-        """SIGTERM, SIGKILL after `timeout_s`, then whatever it left behind in its session."""
+        """SIGTERM, SIGKILL after `timeout_s`, then whatever it left behind."""
         if self.process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self.process.terminate()
@@ -69,7 +71,8 @@ class Child:
 
     def clear_up(self) -> None:
         """End children that the engine left behind, and close the lifeline."""
-        _end_session(self.pid, self.marker)
+        self._job.close()
+        end_marked(self.marker, since=self.started)
         self.pump.join(2.0)
         if self._lifeline is not None:
             os.close(self._lifeline)
@@ -126,7 +129,7 @@ async def spawn(
     pump = LogPump(out_read, ring, file, on_line, secret)
     pump.start()
     started, ticks = processes.start_time(process.pid), processes.start_ticks(process.pid)
-    return Child(process, marker, pump, started, ticks, lifeline)
+    return Child(process, marker, pump, started, ticks, lifeline, job_for(process.pid))
 
 
 def _parent_death_signal() -> bool:
@@ -135,7 +138,7 @@ def _parent_death_signal() -> bool:
 
 
 def _needs_lifeline() -> bool:
-    """Windows can't pass a pipe on like this: there `end_orphans` of the next daemon ends what is left."""
+    """Windows can't pass a pipe on like this, and has jobs instead."""
     return sys.platform != "win32" and not _parent_death_signal()
 
 
@@ -164,39 +167,43 @@ def _carries(pid: int, marker: str) -> bool:
         return False
 
 
-def _end_session(leader: int, marker: str) -> None:
-    """Kill what still runs in the engine's session and carries its marker."""
-    if sys.platform == "win32":
-        return
-    left = [process for process in psutil.process_iter() if _belongs(process, leader, marker)]
+def end_marked(marker: str, *, since: float | None = None) -> None:
+    """Kill what still runs of an engine: every process that carries its marker, in whatever session.
+
+    `since`: Unix time of its start; what is older is not looked into.
+    """
+    left = [process for process in psutil.process_iter() if _is_left(process, marker, since)]
     for process in left:
         with contextlib.suppress(psutil.Error):
             process.kill()
     psutil.wait_procs(left, timeout=SWEEP_S)
 
 
-def _belongs(process: psutil.Process, leader: int, marker: str) -> bool:
+def _is_left(process: psutil.Process, marker: str, since: float | None) -> bool:
     try:
-        if process.pid == leader or os.getsid(process.pid) != leader:
+        if since is not None and process.create_time() < since - processes.TOLERANCE_S:
             return False
-    except OSError:
+    except (psutil.Error, OSError):
         return False
     return _carries(process.pid, marker)
 
 
 def end_stranger(pid: int, started: float, ticks: int | None, marker: str, timeout_s: float = 5.0) -> bool:
-    """End an engine that a dead daemon left, if it still is that one. True when it was ended."""
-    if not processes.is_same(pid, started, ticks) or not _carries(pid, marker):
-        return False
-    with contextlib.suppress(psutil.Error):
-        process = psutil.Process(pid)
-        process.send_signal(signal.SIGTERM)
-        _, alive = psutil.wait_procs([process], timeout=timeout_s)
-        for stubborn in alive:
-            stubborn.kill()
-        psutil.wait_procs(alive, timeout=timeout_s)
-    _end_session(pid, marker)
-    return True
+    """End an engine that a dead daemon left, if it still is that one, and all that it started.
+
+    True when it was ended.
+    """
+    found = processes.is_same(pid, started, ticks) and _carries(pid, marker)
+    if found:
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(pid)
+            process.send_signal(signal.SIGTERM)
+            _, alive = psutil.wait_procs([process], timeout=timeout_s)
+            for stubborn in alive:
+                stubborn.kill()
+            psutil.wait_procs(alive, timeout=timeout_s)
+    end_marked(marker, since=started)
+    return found
 
 
 def unlink(path: Path | str | None) -> None:
