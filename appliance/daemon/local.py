@@ -13,7 +13,7 @@ from appliance.daemon import differences
 from appliance.daemon.served import ServingSnapshot
 from appliance.daemon.serving import Serving
 from appliance.daemon.speeds import BandwidthLearner, conditions_of, power_of
-from appliance.engines import Endpoint
+from appliance.engines import Endpoint, Lease
 from appliance.errors import UnknownModel
 from appliance.gateway.admission import Admission, QueueSnapshot
 from appliance.gateway.ports import Conditions, Outcome, Served
@@ -148,13 +148,13 @@ class LocalSide:
         return self._admission if self._is_current(served) else None
 
     @contextmanager
-    def busy(self, served: Served) -> Iterator[None]:
+    def busy(self, served: Served) -> Iterator[Lease | None]:
         engine = self._serving.engine if self._is_current(served) else None
         if engine is None:
-            yield
+            yield None
             return
-        with engine.busy():
-            yield
+        with engine.busy() as lease:
+            yield lease
 
     def degraded(self, served: Served) -> tuple[str, ...]:
         if not self._is_current(served):

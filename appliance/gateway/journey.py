@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any
@@ -23,6 +24,7 @@ from appliance.gateway.badfield import BadField
 from appliance.gateway.course import Course
 from appliance.gateway.failures import UpstreamError, UpstreamFailed, UpstreamRefused
 from appliance.gateway.gate import Gate
+from appliance.gateway.held import held, unheard
 from appliance.gateway.ports import RemoteTarget, ReportedOutcome
 from appliance.gateway.pump import Pump, Sink
 from appliance.routing import FAILED_NOW, Decision, Side, View, after_failure, after_wait, decide, heat
@@ -181,8 +183,8 @@ class Journey:
             gate.tcp, endpoint, ask.path, self._worded(body), course.request_id, gate.limits
         )
         try:
-            with gate.local.busy(ask.served):
-                await self._attempt(call, "local")
+            with held(gate.local, ask.served) as beat:
+                await self._attempt(call, "local", beat)
             place.completed = True
         except EngineUnavailable as error:
             raise UpstreamFailed("refused", error.message) from None
@@ -256,12 +258,17 @@ class Journey:
     def _worded(self, body: dict[str, Any]) -> dict[str, Any]:
         return body if self._ask.kind == "embedding" else asking.as_stream(body)
 
-    async def _attempt(self, call: AbstractAsyncContextManager[aiohttp.ClientResponse], side: Side) -> None:
+    async def _attempt(
+        self,
+        call: AbstractAsyncContextManager[aiohttp.ClientResponse],
+        side: Side,
+        beat: Callable[[], None] = unheard,
+    ) -> None:
         """One side's answer into the sink; the connection is closed when this returns or raises."""
         self._course.upstream_at = time.perf_counter()
         try:
             async with asyncio.timeout(self._gate.limits.first_token_s) as clock, call as response:
-                pump = self._pump(side)
+                pump = self._pump(side, beat)
                 if self._ask.kind == "embedding":
                     await pump.whole(response)
                 else:
@@ -269,9 +276,9 @@ class Journey:
         except TimeoutError:
             raise UpstreamFailed("timeout", "no token came in time") from None
 
-    def _pump(self, side: Side) -> Pump:
-        ask = self._ask
-        return Pump(self._sink, self._course, side, self._gate.limits, choices=ask.choices, n=ask.n)
+    def _pump(self, side: Side, beat: Callable[[], None]) -> Pump:
+        ask, limits = self._ask, self._gate.limits
+        return Pump(self._sink, self._course, side, limits, choices=ask.choices, n=ask.n, beat=beat)
 
 
 class NotServed(BadField):

@@ -66,6 +66,22 @@ class Conditions:
     """Short text key of the plan."""
 
 
+class Held(Protocol):
+    """One request inside the engine, for who watches that the engine lives."""
+
+    def beat(self) -> None:
+        """A piece of the reply has arrived."""
+        ...
+
+    def worked(self) -> None:
+        """The reply is whole."""
+        ...
+
+    def suspect(self) -> None:
+        """It ended with an error of the engine's own, or nothing came in time."""
+        ...
+
+
 class Local(Protocol):
     """The local side: catalog, pool of engines, admission."""
 
@@ -115,8 +131,8 @@ class Local(Protocol):
         """
         ...
 
-    def busy(self, served: Served) -> AbstractContextManager[object]:
-        """Counts one request inside the engine while the block runs.
+    def busy(self, served: Served) -> AbstractContextManager[Held | None]:
+        """Counts one request inside the engine while the block runs; None where nobody watches the engine.
 
         Raises EngineUnavailable when it has just stopped being ready.
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import aiohttp
@@ -44,11 +44,21 @@ class Pump:
     """Reads one side's answer. Nothing reaches the sink before the side has really begun to answer."""
 
     def __init__(
-        self, sink: Sink, course: Course, side: Side, limits: Limits, *, choices: int, n: int
+        self,
+        sink: Sink,
+        course: Course,
+        side: Side,
+        limits: Limits,
+        *,
+        choices: int,
+        n: int,
+        beat: Callable[[], None],
     ) -> None:
+        """`beat` is called for each piece that arrives."""
         self._sink = sink
         self._course = course
         self._limits = limits
+        self._beat = beat
         self._side = side
         self._track = Track(side, choices)
         self._tally = Tally(choices, n)
@@ -76,6 +86,7 @@ class Pump:
             )
         try:
             while data := await upstream.read(response):
+                self._beat()
                 if await self._take(data, clock):
                     break
             if not self._track.complete:
