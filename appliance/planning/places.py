@@ -14,9 +14,9 @@ def device_memory(estimator: Estimator, index: int, choice: Choice) -> MemoryPla
     """Of one device that takes part."""
     device = estimator.devices[index]
     how: OverheadHow = "typical" if estimator.learned(device.name).overhead is None else "learned"
-    on_gpu, _ = estimator.beside(choice.candidate)
-    first = estimator.used(choice.candidate)[0] == index
-    taken, beside = choice.estimate.devices[index], on_gpu if first else Bytes()
+    there, _ = estimator.beside(choice.candidate)
+    taken = choice.estimate.devices[index]
+    beside = there[estimator.used(choice.candidate).index(index)]
     return _memory(device.name, device, device.free, estimator.request.reserve, taken, how, beside)
 
 

@@ -13,9 +13,9 @@ from appliance.planning.choice.splits import counts
 from appliance.planning.flags import Flags
 from appliance.planning.memory.cache import known_kv_type, quantised
 from appliance.planning.places import device_memory, host_memory
-from appliance.planning.result import N_BATCH, MemoryPlan, Plan, Reason, Speed
+from appliance.planning.result import N_BATCH, Applied, MemoryPlan, Plan, Reason, Speed
 from appliance.planning.speed.rule import how_of
-from appliance.planning.values import DeviceMemory, HostMemory, Learned, PlanRequest, Projector
+from appliance.planning.values import DeviceMemory, HostMemory, Learned, Lora, PlanRequest, Projector
 from appliance.planning.words import accounts, explain
 
 
@@ -29,12 +29,13 @@ def make_plan(
     engine_build: str | None,
     mmproj: Projector | None = None,
     draft: Header | None = None,
+    adapters: Sequence[Lora] = (),
     learned: Mapping[str, Learned] | None = None,
 ) -> Plan:
     """The best plan for this model on this machine; `fits` is False, with reasons, when there is none.
 
     `engine_build` None: for a described machine, whose engine is taken to be a recent one. `learned` is what
-    earlier loads taught, by device name and `Host`. `mmproj` and `draft` go with the model.
+    earlier loads taught, by device name and `Host`. `mmproj`, `draft` and `adapters` go with the model.
     Raises UsageError for a request that makes no sense and GgufError for a header without a model.
     """
     _check(request)
@@ -46,6 +47,7 @@ def make_plan(
         engine_build=engine_build,
         mmproj=mmproj,
         draft=draft,
+        adapters=adapters,
         learned=learned or {},
     )
     _check_cache(estimator)
@@ -122,6 +124,7 @@ def _plan(
         tensor_split=flags.tensor_split,
         mmproj=taken.mmproj,
         draft=taken.draft,
+        adapters=tuple(Applied(one.name, one.scale, one.sha256, one.n_bytes) for one in estimator.adapters),
         speed=speed,
         reads=estimator.reads(taken, 0),
         reads_full=estimator.reads(taken, taken.ctx),
@@ -182,7 +185,8 @@ def _flags(estimator: Estimator, choice: Choice, listed: Sequence[DeviceMemory])
         kv_type=taken.kv_type,
         flash_attn="on" if quantised(taken.kv_type) or (several and request.split == "tensor") else "auto",
         n_ubatch=taken.n_ubatch,
-        n_batch=max(N_BATCH, taken.n_ubatch),  # the engine cuts a micro-batch to its batch
+        # the engine cuts a micro-batch to its batch; texts of one batch have to fit into one micro-batch
+        n_batch=taken.n_ubatch if estimator.for_vectors else max(N_BATCH, taken.n_ubatch),
         threads=estimator.host.threads,
         cache_reuse=reuse.tokens(estimator),
         split=request.split if several else "layer",

@@ -35,6 +35,16 @@ class Beside:
 
 
 @dataclass(frozen=True, slots=True)
+class Applied:
+    """A LoRA adapter that changes the model."""
+
+    name: str
+    scale: float
+    sha256: str | None
+    n_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryPlan:
     """Where the memory of one device goes. `free - reserve - model - kv - compute - overhead = spare`."""
 
@@ -121,6 +131,7 @@ class Plan:
     """Where the projector for pictures goes; None: there is none."""
     draft: Literal["gpu", "cpu"] | None = None
     """Where the draft model goes; None: there is none, or it was given up."""
+    adapters: tuple[Applied, ...] = ()
     speed: Speed | None = None
     """None: no bandwidth is known."""
     given_up: tuple[str, ...] = ()
@@ -152,6 +163,7 @@ class Plan:
             "tensor_split": list(self.tensor_split),
             "mmproj": self.mmproj,
             "draft": self.draft,
+            "adapters": [asdict(adapter) for adapter in self.adapters],
             "devices": [asdict(device) for device in self.devices],
             "host": asdict(self.host),
             "fits": self.fits,

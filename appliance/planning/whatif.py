@@ -11,7 +11,15 @@ from appliance.planning.choice.estimate import Estimator
 from appliance.planning.choice.profiles import MIN_CTX, trained_ctx
 from appliance.planning.choice.search import choose
 from appliance.planning.plan import usable_devices
-from appliance.planning.values import KV_TYPES, DeviceMemory, HostMemory, Learned, PlanRequest, Projector
+from appliance.planning.values import (
+    KV_TYPES,
+    DeviceMemory,
+    HostMemory,
+    Learned,
+    Lora,
+    PlanRequest,
+    Projector,
+)
 
 _CONTEXTS = (4_096, 8_192, 16_384, 32_768, 65_536, 131_072, 262_144)
 
@@ -45,6 +53,7 @@ def what_if(
     parallel: int,
     mmproj: Projector | None = None,
     draft: Header | None = None,
+    adapters: Sequence[Lora] = (),
     learned: Mapping[str, Learned] | None = None,
 ) -> tuple[WhatIf, ...]:
     """One row per context up to the trained one and KV type, all else as asked, `parallel` slots in each.
@@ -65,6 +74,7 @@ def what_if(
                 engine_build=engine_build,
                 mmproj=mmproj,
                 draft=draft,
+                adapters=adapters,
                 learned=learned or {},
             )
             if ctx > max(trained_ctx(estimator.shape), MIN_CTX) or not _can(estimator, kv_type):

@@ -62,7 +62,7 @@ def smallest_change(estimator: Estimator, failed: Candidate) -> str | None:
         return placed(estimator, candidate) is not None
 
     shape = estimator.shape
-    if failed.n_ubatch > 512 and not shape.encoder and fits(replace(failed, n_ubatch=512)):
+    if failed.n_ubatch > 512 and not estimator.in_one_piece and fits(replace(failed, n_ubatch=512)):
         return "--ubatch 512"
     can_quantise = not quantised(failed.kv_type) and not shape.head_k % 32 and any(shape.cache_layers)
     if can_quantise and fits(replace(failed, kv_type="q8_0")):

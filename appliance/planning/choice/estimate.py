@@ -11,11 +11,12 @@ from appliance.planning.choice.sums import Sums
 from appliance.planning.memory.cache import Load
 from appliance.planning.memory.compute import ComputeModel, era_of
 from appliance.planning.memory.extras import DraftModel, with_draft
+from appliance.planning.memory.lora import adapter_bytes, scratch_bytes
 from appliance.planning.memory.placement import Placement, place
 from appliance.planning.memory.weights import Weights, weights_of
 from appliance.planning.speed.reads import Read, ReadModel
 from appliance.planning.speed.rule import tokens_per_second
-from appliance.planning.values import HOST, DeviceMemory, HostMemory, Learned, PlanRequest, Projector
+from appliance.planning.values import HOST, DeviceMemory, HostMemory, Learned, Lora, PlanRequest, Projector
 from appliance.units import MIB
 
 ENGINE_PROCESS = 128 * MIB
@@ -50,6 +51,7 @@ class Estimator:
         engine_build: str | None,
         mmproj: Projector | None = None,
         draft: Header | None = None,
+        adapters: Sequence[Lora] = (),
         learned: Mapping[str, Learned],
     ) -> None:
         self.header = header
@@ -59,6 +61,7 @@ class Estimator:
         self.host = host
         self.request = request
         self.mmproj = mmproj
+        self.adapters = tuple(adapters)
         self.era = era_of(engine_build or "")
         self.described = engine_build is None
         """The machine is a described one: no engine was asked."""
@@ -82,6 +85,16 @@ class Estimator:
         return self.shape.n_layer + 1
 
     @property
+    def in_one_piece(self) -> bool:
+        """Whether a text must not be longer than a micro-batch."""
+        return self.shape.encoder or self.request.in_one_piece
+
+    @property
+    def for_vectors(self) -> bool:
+        """Whether texts become vectors or scores, perhaps beside chat."""
+        return self.shape.encoder or self.request.embedding
+
+    @property
     def moe_blocks(self) -> tuple[int, ...]:
         """Blocks that have routed experts."""
         return tuple(il for il, sizes in enumerate(self.weights.experts) if sizes)
@@ -93,7 +106,7 @@ class Estimator:
     def load(self, candidate: Candidate) -> Load:
         """The candidate as the engine sees it."""
         ubatch = candidate.n_ubatch
-        whole = self.request.embedding or self.shape.encoder or self.in_process_server
+        whole = self.for_vectors or self.in_process_server
         load = Load(
             ctx=candidate.ctx,
             slots=candidate.parallel,
@@ -126,10 +139,10 @@ class Estimator:
         for place_, index in enumerate(used):
             devices[index] = self._device(place_, index, placement, shares, load, compute.devices[place_])
         host = self._host(placement, working, load, compute.host) + Bytes(compute=compute.output)
-        on_gpu, in_ram = self.beside(candidate)
+        there, in_ram = self.beside(candidate)
         host += in_ram
-        if used:
-            devices[used[0]] += on_gpu
+        for index, more in zip(used, there, strict=True):
+            devices[index] += more
         shared = sum(
             max(taken.total - device.apart, 0)
             for device, taken in zip(self.devices, devices, strict=True)
@@ -179,11 +192,19 @@ class Estimator:
         """Tokens per second of one request; None where a bandwidth is unknown, and for encoders."""
         return None if self.shape.encoder else tokens_per_second(self.reads(candidate, filled))
 
-    def beside(self, candidate: Candidate) -> tuple[Bytes, Bytes]:
-        """What projector and draft model take: on the first device that takes part, and in RAM."""
-        used = self.used(candidate)
+    def beside(self, candidate: Candidate) -> tuple[tuple[Bytes, ...], Bytes]:
+        """What projector, draft model and adapters take: on each device that takes part, and in RAM.
+
+        The first two are on the first device as a whole, or in RAM.
+        """
+        used, load = self.used(candidate), self.load(candidate)
         seen, drafting = self._projector(candidate, used), self._drafting(candidate, used)
-        return seen[0] + drafting[0], seen[1] + drafting[1]
+        adapted, far = adapter_bytes(self.adapters, self.placement(candidate))
+        scratch = scratch_bytes(self.adapters, load.n_ubatch)
+        devices = [Bytes(model=n, compute=scratch if n else 0) for n in adapted]
+        if used:
+            devices[0] += seen[0] + drafting[0]
+        return tuple(devices), seen[1] + drafting[1] + Bytes(model=far, compute=scratch if far else 0)
 
     def _projector(self, candidate: Candidate, used: tuple[int, ...]) -> tuple[Bytes, Bytes]:
         seen = self.mmproj

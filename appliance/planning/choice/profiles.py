@@ -92,9 +92,9 @@ def knee(estimator: Estimator, on_gpu: bool) -> int:
 
 
 def ubatches(estimator: Estimator, ctx: int, *, on_gpu: bool) -> tuple[int, ...]:
-    """Tokens worked on at once, the wanted number first. An encoder must take its input in one piece."""
+    """Tokens worked on at once, the wanted number first. Some models must take their input in one piece."""
     request, real = estimator.request, on_gpu and not all(d.software for d in estimator.devices)
-    if estimator.shape.encoder:
+    if estimator.in_one_piece:
         return (max(request.n_ubatch or UBATCH, pad(ctx)),)
     if request.n_ubatch is not None:
         return (request.n_ubatch,)

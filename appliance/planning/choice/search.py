@@ -169,14 +169,20 @@ class _Search:
         floor = floor_ctx(self._est)
         if base.ctx > floor:
             low, high = -(-floor // _STEP), (base.ctx - 1) // _STEP
-            found = largest(low, high, lambda n: self._fits(replace(base, ctx=n * _STEP)))
-            yield replace(base, ctx=max(found * _STEP, floor))
-            base = replace(base, ctx=floor)
+            found = largest(low, high, lambda n: self._fits(self._cut(base, n * _STEP)))
+            yield self._cut(base, max(found * _STEP, floor))
+            base = self._cut(base, floor)
         if request.ctx and not request.parallel:
             for slots in range(base.parallel - 1, 0, -1):
                 base = replace(base, parallel=slots)
                 yield base
         yield base
+
+    def _cut(self, base: Candidate, ctx: int) -> Candidate:
+        """With less context, and a micro-batch that follows it where a text is taken in one piece."""
+        if not self._est.in_one_piece:
+            return replace(base, ctx=ctx)
+        return replace(base, ctx=ctx, n_ubatch=ubatches(self._est, ctx, on_gpu=base.gpu_layers > 0)[0])
 
     def _fewer(self, wanted: Candidate) -> Choice:
         """As many layers as fit with everything else at its floor; without any, a plan for RAM."""

@@ -118,8 +118,8 @@ def _by_room(estimator: Estimator) -> tuple[int, ...]:
 def _filled(estimator: Estimator, candidate: Candidate) -> Candidate | None:
     """Each device takes as many layers as it holds, in order; None when they don't all get a place."""
     fixed = estimator.estimate(candidate)
-    load, main = estimator.load(candidate), estimator.used(candidate)[:1]
-    beside, _ = estimator.beside(candidate)
+    load, used_devices = estimator.load(candidate), estimator.used(candidate)
+    beside = dict(zip(used_devices, estimator.beside(candidate)[0], strict=True))
     n_layer, caches = estimator.shape.n_layer, estimator.sums.caches(load)
     item, shares = n_layer + 1 - candidate.gpu_layers, []
     for index, device in enumerate(estimator.devices):
@@ -128,8 +128,8 @@ def _filled(estimator: Estimator, candidate: Candidate) -> Candidate | None:
         room = room_of(estimator, index)
         used = fixed.devices[index]
         left = None if room is None else room - used.compute - used.overhead - estimator.weights.everywhere
-        if left is not None and index in main:
-            left -= beside.model + beside.kv  # its compute is in `used`
+        if left is not None and index in beside:
+            left -= beside[index].model + beside[index].kv  # its compute is in `used`
         taken = 0
         while item <= n_layer:
             if item == n_layer:

@@ -151,6 +151,9 @@ def _extras(estimator: Estimator, taken: Candidate) -> list[Reason]:
     if estimator.draft is not None:
         where = {"gpu": "on the GPU", "cpu": "in RAM", None: "left out: there is no room for it"}[taken.draft]
         lines.append(Reason("draft", f"the draft model ({size(estimator.draft.weights.total)}) is {where}"))
+    for one in estimator.adapters:
+        text = f"the adapter {one.name} ({size(one.n_bytes)}) changes the model at scale {one.scale:g}"
+        lines.append(Reason("adapter", text, one.n_bytes))
     return lines
 
 
