@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from appliance.operations.machine.survey import Survey, glance
+from appliance.paths import Paths
 from appliance.settings import Settings
 
 FRESH_S = 60.0
@@ -17,8 +18,9 @@ WAIT_S = 2.0
 class Looks:
     """One look at a time; it takes child processes and sensors, so it is kept for a minute."""
 
-    def __init__(self, settings: Callable[[], Settings]) -> None:
-        self._settings = settings
+    def __init__(self, settings: Callable[[], Settings], paths: Paths | None = None) -> None:
+        """Without `paths` installed builds are not looked for."""
+        self._settings, self._paths = settings, paths
         self._looking: asyncio.Task[None] | None = None
         self._last: Survey | None = None
         self._at = 0.0
@@ -37,7 +39,7 @@ class Looks:
         return self._last
 
     async def _look(self) -> None:
-        self._last = await glance(self._settings())
+        self._last = await glance(self._settings(), self._paths)
         self._at = time.monotonic()
 
     async def close(self) -> None:

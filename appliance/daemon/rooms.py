@@ -12,6 +12,7 @@ from appliance.daemon import queue_file
 from appliance.daemon.changes import Changes
 from appliance.daemon.downloads import Downloads
 from appliance.daemon.fetching import Fetching
+from appliance.daemon.installing import Installing
 from appliance.daemon.local import LocalSide
 from appliance.daemon.looks import Looks
 from appliance.daemon.remote_side import RemoteSide
@@ -47,7 +48,8 @@ class Rooms:
             self.serving, lessons, monitor=lambda: self.monitor.snapshot, quiet=lambda: self.local.quiet
         )
         self.remotes = RemoteSide(self._pool(library.settings))
-        self.looks = Looks(lambda: self.library.settings)
+        self.looks = Looks(lambda: self.library.settings, paths)
+        self.installing = Installing()
         self.fetching = Fetching(lambda: self.library, self.serving)
         self.downloads = Downloads(self.fetching, paths.state / queue_file.NAME, self.changes.notify)
         self._reload: asyncio.Task[None] | None = None
@@ -67,6 +69,7 @@ class Rooms:
         if self._reload is not None:
             await asyncio.gather(self._reload, return_exceptions=True)
         for name, work in (
+            ("install", self.installing.cancel()),
             ("looks", self.looks.close()),
             ("downloads", self.downloads.close()),
             ("plan watch", self.watch.stop()),

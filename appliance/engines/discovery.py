@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.metadata
+import importlib.util
 import logging
 import os
 import re
@@ -12,15 +13,20 @@ import shutil
 import signal
 import sys
 from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from appliance import settings
 from appliance.engines import devices, vulkan
+from appliance.engines.builds import records
+from appliance.engines.builds.dates import day_of
+from appliance.engines.builds.records import Installed
 from appliance.engines.environment import child_environment
 from appliance.engines.failures import exit_text
-from appliance.engines.floor import floor_note
+from appliance.engines.floor import age, floor_note
 from appliance.engines.values import Build, EngineKind
+from appliance.paths import Paths
 from appliance.planning import DeviceMemory
 from appliance.text import clean_line, decode
 
@@ -33,23 +39,50 @@ VULKAN_S = 5.0
 CHILDREN = Path(__file__).parent / "children"
 _PACKAGES: dict[EngineKind, str] = {"xllamacpp": "xllamacpp", "llama-cpp-python": "llama_cpp_python"}
 """Distributions of the engines in our own environment, the faster one on a CPU first."""
+ON_PATH = "llama-server-on-path"
+"""The name of the one on PATH beside a configured one."""
 _VERSION = re.compile(r"version: (\S.*)")
 
 
-async def discover(engine: settings.Engine) -> tuple[Build, ...]:
+async def discover(engine: settings.Engine, paths: Paths | None = None) -> tuple[Build, ...]:
     """Every engine found, in the order of preference among equals. Never raises.
 
-    A configured llama-server first, then xllamacpp, a `llama-server` on PATH, llama-cpp-python.
+    A configured llama-server first, then the installed builds (with `paths`; the newest first), xllamacpp, a
+    `llama-server` on PATH, llama-cpp-python.
     """
     looks: list[Coroutine[Any, Any, Build | None]] = []
     if engine.llama_server:
-        looks.append(_llama_server(_expanded(engine.llama_server)))
+        looks.append(_llama_server(_expanded(engine.llama_server), "llama-server"))
+    if paths is not None:
+        here = await asyncio.to_thread(records.installed, paths)
+        looks += [installed(paths, record) for record in here[: records.MOST_BUILDS]]
     looks.append(_python("xllamacpp", "xllamacpp"))
     on_path = shutil.which("llama-server")
     if on_path and not (engine.llama_server and _same(on_path, engine.llama_server)):
-        looks.append(_llama_server(on_path))
+        looks.append(_llama_server(on_path, ON_PATH if engine.llama_server else "llama-server"))
     looks.append(_python("llama-cpp-python", "llama_cpp"))
     return tuple(build for build in await asyncio.gather(*looks) if build is not None)
+
+
+async def installed(paths: Paths, record: Installed, *, untested: bool = False) -> Build:
+    """One installed build. Without a good test load it is not asked and can't be used, unless `untested`."""
+    home = records.home(paths, record.name)
+    path = None if record.program is None else str(home / record.program)
+    tested = record.tested
+    if not untested and (tested is None or not tested.ok):
+        build = Build(
+            record.kind, path, record.version, record.build, note=_untested(record), usable=False
+        )
+    elif path is not None:
+        build = await _llama_server(path, record.name, str(home))
+    else:
+        build = await _asked(record.kind, record.kind, record.version, record.build, str(home))
+    found = age(record.kind, record.version)
+    return replace(
+        build, version=record.version, build=record.build, name=record.name, home=str(home), date=record.date,
+        date_about=record.date_about, old=found == "old",
+        note=build.note if not build.usable else floor_note(found),
+    )  # fmt: skip
 
 
 def _same(one: str, other: str) -> bool:
@@ -60,23 +93,34 @@ def _expanded(path: str) -> str:
     return os.path.expanduser(path)
 
 
-async def _llama_server(path: str) -> Build:
+def _untested(record: Installed) -> str:
+    failed = record.tested is not None
+    why = f"failed its test load: {record.tested.why}" if record.tested else "was never test-loaded."
+    return (
+        f"It {why} `appliance engines use {record.name}` tries {'again' if failed else 'it'}, "
+        f"`appliance engines rm {record.name}` removes it."
+    )
+
+
+async def _llama_server(path: str, name: str, home: str | None = None) -> Build:
     try:
-        (version_code, version_text), (list_code, list_text) = await _both(path)
+        (version_code, version_text), (list_code, list_text) = await _both(path, home)
     except OSError as error:
-        return _unusable(path, None, f"{path} does not start: {error.strerror or type(error).__name__}.")
+        why = error.strerror or type(error).__name__
+        return _unusable(path, name, None, f"{path} does not start: {why}.")
     match = _VERSION.search(version_text)
     version = clean_line(match[1], 80) if match else None
     if version_code != 0 or list_code != 0 or version is None:
         why = "no answer in time" if version_code is None else exit_text(version_code or list_code)
-        return _unusable(path, version, f"{path} did not answer like a llama-server ({why}).")
+        return _unusable(path, name, version, f"{path} did not answer like a llama-server ({why}).")
     found = await _asked_vulkan(devices.from_text(list_text))
-    return _build("llama-server", path, version, f"llama-server {version}", found)
+    return _build("llama-server", path, version, f"llama-server {version}", found, name)
 
 
-async def _both(path: str) -> tuple[tuple[int | None, str], tuple[int | None, str]]:
+async def _both(path: str, home: str | None) -> tuple[tuple[int | None, str], tuple[int | None, str]]:
     """Version and devices, asked side by side. Raises OSError when the program can't be started."""
-    asked = (ask([path, "--version"]), ask([path, "--list-devices"]))
+    env = child_environment(home=home, program=path)
+    asked = (ask([path, "--version"], env=env), ask([path, "--list-devices"], env=env))
     version, listed = await asyncio.gather(*asked, return_exceptions=True)
     if isinstance(version, BaseException):
         raise version
@@ -105,16 +149,25 @@ async def _asked_vulkan(found: tuple[DeviceMemory, ...]) -> tuple[DeviceMemory, 
     return vulkan.refined(found, known)
 
 
-def _unusable(path: str, version: str | None, note: str) -> Build:
-    return Build("llama-server", path, version, f"llama-server ({path})", note=note, usable=False)
+def _unusable(path: str, name: str, version: str | None, note: str) -> Build:
+    text = f"llama-server ({path})"
+    return Build("llama-server", path, version, text, note=note, usable=False, name=name)
 
 
-def without_gpu(engine: settings.Engine) -> str | None:
+def without_gpu(engine: settings.Engine, paths: Paths | None = None) -> str | None:
     """The build that a machine without a GPU would use, as far as is known without starting one."""
+    used = None if paths is None else records.find(paths, records.read_state(paths).use)
+    if used is not None and engine.kind in ("auto", used.kind):
+        return used.build
     for kind, distribution in _PACKAGES.items():
         if engine.kind in ("auto", kind) and (version := _version(distribution)) is not None:
             return f"{kind} {version}"
     return None
+
+
+def version_of(kind: EngineKind) -> str | None:
+    """The version of a Python engine in our own environment; None when it is not there."""
+    return _version(_PACKAGES[kind]) if kind in _PACKAGES else None
 
 
 def _version(distribution: str) -> str | None:
@@ -126,27 +179,46 @@ def _version(distribution: str) -> str | None:
 
 async def _python(kind: EngineKind, module: str) -> Build | None:
     version = _version(_PACKAGES[kind])
-    if version is None:
-        return None
-    name = f"{kind} {version}"
-    code, text = await ask(
-        [sys.executable, "-P", str(CHILDREN / "devices.py"), module], env=child_environment(python=True)
+    return None if version is None else await _asked(kind, module, version, f"{kind} {version}")
+
+
+async def _asked(kind: EngineKind, module: str, version: str, text: str, home: str | None = None) -> Build:
+    """A Python engine, asked for its devices; with `home` the one that lies there."""
+    argv = [sys.executable, "-P", str(CHILDREN / "devices.py"), module]
+    code, said = await ask(
+        argv if home is None else [*argv, home], env=child_environment(python=True, home=home)
     )
     try:
         if code != 0:
             raise ValueError("no answer in time" if code is None else exit_text(code))
-        found = await _asked_vulkan(devices.from_json(text))
+        found = await _asked_vulkan(devices.from_json(said))
     except (ValueError, KeyError, TypeError) as error:
-        note = f"{name} is installed, but can't be loaded: {clean_line(str(error), 200)}."
-        return Build(kind, None, version, name, note=note, usable=False)
-    return _build(kind, None, version, name, found)
+        note = f"{text} is installed, but can't be loaded: {clean_line(str(error), 200)}."
+        return Build(kind, None, version, text, note=note, usable=False, name=kind)
+    return _build(kind, None, version, text, found, kind, module)
 
 
 def _build(
-    kind: EngineKind, path: str | None, version: str, text: str, found: tuple[DeviceMemory, ...]
+    kind: EngineKind,
+    path: str | None,
+    version: str,
+    text: str,
+    found: tuple[DeviceMemory, ...],
+    name: str,
+    module: str | None = None,
 ) -> Build:
     sees_gpu = any(not device.software for device in found)
-    return Build(kind, path, version, text, found, sees_gpu, floor_note(kind, version))
+    how_old, day = age(kind, version), day_of(kind, version, _folder_of(module))
+    return Build(
+        kind, path, version, text, found, sees_gpu, floor_note(how_old), name=name, old=how_old == "old",
+        date=None if day is None else day.day, date_about=day is not None and day.about,
+    )  # fmt: skip
+
+
+def _folder_of(module: str | None) -> Path | None:
+    """Where a package of our environment lies; it is not imported for that."""
+    found = None if module is None else importlib.util.find_spec(module)
+    return None if found is None or found.origin is None else Path(found.origin).parent
 
 
 def _kill_group(process: asyncio.subprocess.Process) -> None:

@@ -62,6 +62,12 @@ def _downloads(made: _Routes, control: Control) -> None:
 
 def _engine(made: _Routes, control: Control) -> None:
     made.add("GET", "/engines", lambda _: control.engines())
+    made.add("GET", "/engines/install", lambda _: control.engine_install())
+    made.add("POST", "/engines/install", lambda r: with_body(r, control.install_engine))
+    made.add("DELETE", "/engines/install", lambda _: control.cancel_engine_install())
+    made.add("POST", "/engines/use", lambda r: with_body(r, control.use_engine))
+    made.add("POST", "/engines/rollback", lambda _: control.rollback_engine())
+    made.add("DELETE", "/engines/{name}", lambda r: control.remove_engine(_name(r), switch(r, "forget")))
     made.add("POST", "/engine/{action}", lambda r: control.engine(r.match_info["action"]))
     made.add("GET", "/logs", lambda r: control.logs(number(r, "after", 0), number(r, "limit", 500)))
 
@@ -69,9 +75,13 @@ def _engine(made: _Routes, control: Control) -> None:
 def _remotes(made: _Routes, control: Control) -> None:
     made.add("GET", "/remotes", lambda _: control.remotes())
     made.add("POST", "/remotes", lambda r: with_body(r, control.add_remote))
-    made.add("DELETE", "/remotes/{name}", lambda r: control.remove_remote(r.match_info["name"]))
-    made.add("POST", "/remotes/{name}/test", lambda r: control.test_remote(r.match_info["name"]))
+    made.add("DELETE", "/remotes/{name}", lambda r: control.remove_remote(_name(r)))
+    made.add("POST", "/remotes/{name}/test", lambda r: control.test_remote(_name(r)))
 
 
 def _ref(request: web.Request) -> str:
     return request.match_info["ref"]
+
+
+def _name(request: web.Request) -> str:
+    return request.match_info["name"]

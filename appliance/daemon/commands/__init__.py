@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from appliance.daemon.commands.builds import BuildCommands
 from appliance.daemon.commands.downloads import DownloadCommands
 from appliance.daemon.commands.engine import EngineCommands
 from appliance.daemon.commands.house import HouseCommands
@@ -11,5 +12,5 @@ from appliance.daemon.commands.remotes import RemoteCommands
 __all__ = ["Commands"]
 
 
-class Commands(ModelCommands, DownloadCommands, EngineCommands, RemoteCommands, HouseCommands):
+class Commands(ModelCommands, DownloadCommands, BuildCommands, EngineCommands, RemoteCommands, HouseCommands):
     """Implements `appliance.gateway.control.Control`."""

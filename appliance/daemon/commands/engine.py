@@ -1,19 +1,15 @@
-"""The engine: what can be started here, stop, restart, its log."""
+"""The engine: stop, restart, its log."""
 
 from __future__ import annotations
 
 from appliance.daemon.commands.base import Area, Document
 from appliance.errors import UsageError
-from appliance.operations.machine.survey import survey
 
 MAX_LINES = 2_000
 
 
 class EngineCommands(Area):
-    """`/api/engines`, `/api/engine` and `/api/logs`."""
-
-    async def engines(self) -> Document:
-        return (await survey(self._rooms.library.settings)).to_json()
+    """`/api/engine` and `/api/logs`."""
 
     async def engine(self, action: str) -> Document:
         serving = self._rooms.serving

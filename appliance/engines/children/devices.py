@@ -1,4 +1,4 @@
-"""Prints the devices that a Python engine sees, as one JSON list. `devices.py xllamacpp|llama_cpp`.
+"""Prints the devices that a Python engine sees, as one JSON list. `devices.py xllamacpp [HOME]|llama_cpp`.
 
 In a process of its own, since a driver may hang or crash while it is asked.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import sys
 from typing import Any
 
@@ -14,9 +15,12 @@ _KINDS = {0: "cpu", 1: "gpu", 2: "igpu", 3: "accel"}
 """ggml-backend.h, enum ggml_backend_dev_type."""
 
 
-def xllamacpp_devices() -> list[dict[str, Any]]:
+def xllamacpp_devices(home: str | None = None) -> list[dict[str, Any]]:
+    """With `home`, of the package that lies there; another one is not asked in its place."""
     import xllamacpp
 
+    if home is not None and not _lies_in(home, xllamacpp.__file__):
+        raise SystemExit("the installed build is not here any more")
     return [
         {
             "name": device["name"],
@@ -28,6 +32,10 @@ def xllamacpp_devices() -> list[dict[str, Any]]:
         }
         for device in xllamacpp.get_device_info()
     ]
+
+
+def _lies_in(folder: str, file: str) -> bool:
+    return os.path.realpath(file).startswith(os.path.realpath(folder) + os.sep)
 
 
 def llama_cpp_devices() -> list[dict[str, Any]]:
@@ -62,5 +70,5 @@ def llama_cpp_devices() -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    listed = xllamacpp_devices() if sys.argv[1] == "xllamacpp" else llama_cpp_devices()
+    listed = xllamacpp_devices(*sys.argv[2:]) if sys.argv[1] == "xllamacpp" else llama_cpp_devices()
     sys.stdout.write("\n" + json.dumps(listed) + "\n")

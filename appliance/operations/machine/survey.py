@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from appliance.engines import Build, Choice, choose, discover, without_gpu
+from appliance.engines.builds import records
 from appliance.engines.environment import child_environment
 from appliance.errors import EngineError
 from appliance.hardware import Machine, detect_safely
@@ -94,16 +95,27 @@ class Survey:
             "`appliance config set engine.llama_server FILE`.",
         )
 
+    def replaced(self) -> Note | None:
+        """The note for a build that the user chose and that is not the one."""
+        if self.choice is None or self.choice.replaced is None:
+            return None
+        return Note(
+            "engine_replaced",
+            f"{self.choice.replaced.rstrip('.')}. {self.choice.build.build} is used instead.",
+            "`appliance engines list` shows what there is; `appliance engines use NAME|auto` chooses.",
+        )
+
     def to_json(self) -> dict[str, Any]:
         """The document of `engines list`."""
         chosen: Mapping[str, Any] | None = None
         if self.choice is not None:
             chosen = {
+                "name": self.choice.build.name,
                 "build": self.choice.build.build,
                 "kind": self.choice.build.kind,
                 "reason": self.choice.reason,
             }
-        note = self.gpu_unused()
+        note = self.replaced() or self.gpu_unused()
         return {
             "engines": [asdict(build) for build in self.builds],
             "chosen": chosen,
@@ -147,7 +159,7 @@ async def glance(settings: Settings, paths: Paths | None = None) -> Survey:
     if sys.platform.startswith(_ALL_GPUS_SEEN):
         machine, own = await asyncio.gather(detect_safely(), asyncio.to_thread(memory.own, paths))
         if not machine.gpus:
-            likely = without_gpu(settings.engine)
+            likely = without_gpu(settings.engine, paths)
             return Survey(machine, (), None, None, own, await _seen(paths, likely), likely)
     return await survey(settings, paths=paths)
 
