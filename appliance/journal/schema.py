@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS requests (
@@ -13,6 +13,12 @@ CREATE TABLE IF NOT EXISTS requests (
   tokens_in INTEGER, tokens_out INTEGER, queue_ms REAL, ttft_ms REAL, tokens_per_second REAL, total_ms REAL,
   degraded TEXT, client TEXT, thermal TEXT, power TEXT, streams INTEGER, plan TEXT)
 """
+_EVENTS = """
+CREATE TABLE IF NOT EXISTS events (
+  number INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, kind TEXT NOT NULL, ref TEXT,
+  text TEXT NOT NULL, detail TEXT)
+"""
+"""Since version 3."""
 _INDEXES = (
     "CREATE INDEX IF NOT EXISTS requests_started_at ON requests (started_at)",
     "CREATE INDEX IF NOT EXISTS requests_served ON requests (served_model, started_at)",
@@ -31,6 +37,7 @@ def bring_up(db: sqlite3.Connection) -> None:
     db.execute("BEGIN IMMEDIATE")
     try:
         db.execute(_TABLE)
+        db.execute(_EVENTS)
         here = columns(db)
         for _, added in _ADDED:
             for name, kind in added:

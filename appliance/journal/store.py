@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from appliance.errors import ApplianceError
+from appliance.journal import events
+from appliance.journal.events import Event
 from appliance.journal.rows import Row, Today
 from appliance.journal.schema import SCHEMA_VERSION, bring_up, version_of
 from appliance.journal.speeds import Seen, speeds_in
@@ -49,12 +51,19 @@ class Journal:
 
     async def record(self, row: Row) -> None:
         """Keep a row. Never raises for a failing disk."""
+        await self._keep(lambda: self._insert(row))
+
+    async def note(self, kind: str, ref: str | None, text: str, detail: str | None = None) -> None:
+        """Keep an event: what happened to an engine. Never raises for a failing disk."""
+        await self._keep(lambda: self._insert_event(kind, ref, text, detail))
+
+    async def _keep(self, work: Callable[[], None]) -> None:
         if self._pending >= MAX_PENDING:
             self.lost += 1
             return
         self._pending += 1
         try:
-            await self._run(lambda: self._insert(row))
+            await self._run(work)
         except sqlite3.Error as error:
             if self.lost == 0:
                 log.warning("the journal can't be written: %s", error)
@@ -65,6 +74,12 @@ class Journal:
     async def recent(self, limit: int = 50) -> tuple[Row, ...]:
         """The newest rows, newest first."""
         return await self._run(lambda: self._recent(max(0, min(limit, 10_000))))
+
+    async def events(self, limit: int = 50, after: int = 0) -> tuple[Event, ...]:
+        """The newest events with a number above `after`, oldest first."""
+        return await self._run(
+            lambda: events.newest(self._connection, max(0, min(limit, 10_000)), max(0, after))
+        )
 
     async def today(self, now: float | None = None) -> Today:
         """Counts since local midnight."""
@@ -119,6 +134,7 @@ class Journal:
             "(SELECT request_id FROM requests ORDER BY started_at DESC LIMIT -1 OFFSET ?)",
             (KEPT_ROWS,),
         )
+        events.prune(db)
 
     @property
     def _connection(self) -> sqlite3.Connection:
@@ -135,6 +151,10 @@ class Journal:
                 self._since_prune = 0
                 self._prune(db)
             db.execute(f"INSERT OR REPLACE INTO requests ({names}) VALUES ({marks})", astuple(row))  # noqa: S608
+
+    def _insert_event(self, kind: str, ref: str | None, text: str, detail: str | None) -> None:
+        with self._connection as db:
+            events.insert(db, kind, ref, text, detail)
 
     def _recent(self, limit: int) -> tuple[Row, ...]:
         names = ",".join(_COLUMNS)
