@@ -63,6 +63,16 @@ class Paths:
         return self.state / "learned.json"
 
     @property
+    def tuned(self) -> Path:
+        """Which settings were measured to be the best here, by model, engine and kind of plan."""
+        return self.state / "tuned.json"
+
+    @property
+    def load_times(self) -> Path:
+        """How long models took to load, and how fast disks were read."""
+        return self.state / "load_times.json"
+
+    @property
     def models(self) -> Path:
         return self.data / "models"
 

@@ -1,0 +1,21 @@
+"""From a file on a disk to weights in memory, as fast as the machine allows. See README.md."""
+
+from appliance.engines.startup.disks import Disk, disk_of, smoothed
+from appliance.engines.startup.page_cache import Cached, cached
+from appliance.engines.startup.preheat import Preheat, Report
+from appliance.engines.startup.rule import ModeChoice, may_preheat, mode_for
+from appliance.engines.startup.spare_ram import spare_ram
+
+__all__ = [
+    "Cached",
+    "Disk",
+    "ModeChoice",
+    "Preheat",
+    "Report",
+    "cached",
+    "disk_of",
+    "may_preheat",
+    "mode_for",
+    "smoothed",
+    "spare_ram",
+]
