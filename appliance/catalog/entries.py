@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from appliance.catalog import terms
 
-Role = Literal["model", "mmproj", "draft"]
+Role = Literal["model", "mmproj", "draft", "lora"]
 Pin = Literal["catalog", "user", "hub"]
 """Who stated size and hash: the shipped catalog, the user, or the Hub at the time the entry was made."""
 Use = Literal["chat", "code", "reasoning", "vision", "embedding", "rerank", "completion"]
@@ -88,6 +88,8 @@ class File(Frozen):
     """Of wheels: the members that give this file when joined in order."""
     part: int | None = Field(None, ge=1)
     """Of a split set: 1, 2, ..."""
+    scale: float | None = Field(None, ge=-100, le=100)
+    """Of a LoRA adapter: how strongly it changes the model; None = 1."""
 
     @field_validator("name")
     @classmethod
@@ -106,6 +108,12 @@ class File(Frozen):
         if n_bytes > MAX_NAME:
             raise ValueError(f"its name has {n_bytes} bytes, and a file here can have at most {MAX_NAME}")
         return name
+
+    @model_validator(mode="after")
+    def _scaled(self) -> Self:
+        if self.scale is not None and self.role != "lora":
+            raise ValueError("only a file of role lora has a scale")
+        return self
 
     @property
     def base_name(self) -> str:
@@ -182,6 +190,8 @@ class Model(Frozen):
     license: str | None = None
     license_note: str | None = None
     use: tuple[Use, ...] = Field(min_length=1)
+    pooling: Literal["mean", "cls", "last"] | None = None
+    """Of a model for embeddings, how the vectors of a text's tokens become one; None = as its file says."""
     notes: str | None = None
     variants: tuple[Variant, ...] = Field(min_length=1)
 

@@ -54,13 +54,25 @@ def entries(file: Path, env: Mapping[str, str] | None = None) -> tuple[Entry, ..
     shown = _validate(merged, file).model_dump(mode="json")
     found: list[Entry] = []
     for section, values in shown.items():
-        if section in ("aliases", "remotes"):
-            found.append(Entry(section, values, sources.get(section, "default")))
+        if section in ("aliases", "remotes", "overrides"):
+            found += _whole(section, values, sources.get(section, "default"))
             continue
         for key, value in values.items():
             name = f"{section}.{key}"
             found.append(Entry(name, value, sources.get(name, "default")))
     return tuple(found)
+
+
+def _whole(section: str, values: Any, source: str) -> list[Entry]:
+    """A section without keys of its own: one row, and of `overrides` one for each thing that is set."""
+    if section != "overrides" or not values:
+        return [Entry(section, values, source)]
+    return [
+        Entry(f'overrides."{model}".{key}', value, source)
+        for model, one in values.items()
+        for key, value in one.items()
+        if value
+    ]
 
 
 def validate_text(text: str, file: Path) -> Settings:
@@ -98,7 +110,7 @@ def _merged(file: Path, env: Mapping[str, str]) -> tuple[dict[str, Any], dict[st
     tree = _parse(text, file)
     sources: dict[str, str] = {}
     for section, values in tree.items():
-        if section in ("aliases", "remotes") or not isinstance(values, dict):
+        if section in ("aliases", "remotes", "overrides") or not isinstance(values, dict):
             sources[section] = str(file)
         else:
             sources.update({f"{section}.{key}": str(file) for key in values})
@@ -131,8 +143,12 @@ def text_of(value: object) -> str:
 def from_text(key: str, raw: str) -> Any:
     """The value that `config set key raw` writes. Raises SettingsError for an unknown key or a bad value."""
     if key not in keys():
+        by_hand = key.partition(".")[0] in ("aliases", "remotes", "overrides")
         raise SettingsError(
-            f"There is no setting {key!r}.", hint="`appliance config show` lists all of them."
+            f"{key!r} can't be set here." if by_hand else f"There is no setting {key!r}.",
+            hint="It is written by hand: `appliance config path` says where."
+            if by_hand
+            else "`appliance config show` lists all of them.",
         )
     section, name = key.split(".")
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -178,6 +179,37 @@ class RemoteSettings(Section):
     models: Mapping[str, str] = Field(default_factory=dict)
 
 
+class LoraFile(Section):
+    """A LoRA adapter of this computer; its hash proves that it is the one that was meant."""
+
+    file: str = Field(min_length=1, max_length=4_096)
+    """An absolute path; `~` is the home folder."""
+    sha256: str = Field(pattern=r"^[0-9a-fA-F]{64}$")
+    scale: float = Field(1.0, ge=-100, le=100, allow_inf_nan=False)
+
+    @field_validator("file")
+    @classmethod
+    def _absolute(cls, file: str) -> str:
+        if not (file.startswith(("/", "~")) or re.match(r"[A-Za-z]:[\\/]", file)):
+            raise ValueError("is no absolute path: the daemon may run in another folder")
+        if not file.isprintable():
+            raise ValueError("has characters that no path should have")
+        return file
+
+    @field_validator("sha256")
+    @classmethod
+    def _small(cls, sha256: str) -> str:
+        return sha256.lower()
+
+
+class Override(Section):
+    """What one model is started with beyond its own files, whoever asks for it."""
+
+    lora: tuple[LoraFile, ...] = Field((), max_length=16)
+    draft: str = Field("", max_length=200)
+    """The name of a smaller model of the same family that proposes tokens."""
+
+
 class Settings(Section):
     """The whole file."""
 
@@ -191,6 +223,8 @@ class Settings(Section):
     routing: Routing = Routing()
     governor: Governor = Governor()
     remotes: tuple[RemoteSettings, ...] = ()
+    overrides: Mapping[str, Override] = Field(default_factory=dict)
+    """By a model's id, or by `id:QUANT`, which wins key by key."""
 
     @field_validator("remotes")
     @classmethod

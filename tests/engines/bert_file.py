@@ -12,7 +12,7 @@ from tests.gguf.writer import BOOL, F32, I32, STRING, U32, array, entry, gguf, t
 EMBD, FF, LAYERS, CONTEXT = 64, 128, 2, 512
 _F32 = 0
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
-WORDS = "the a cat dog sits runs on mat in garden hi what where who is it sky blue red tree".split()
+WORDS = ("the", "a", "cat", "dog", "sits", "runs", "on", "mat", "where", "who", "is", "sky", "blue", "hi")
 MEAN, CLS, RANK = 1, 2, 4
 """`enum llama_pooling_type` in include/llama.h."""
 
@@ -39,8 +39,10 @@ def write_bert(path: Path, pooling: int | None) -> Path:
 def _metadata(tokens: list[str], pooling: int | None) -> list[bytes]:
     numbers = {
         "context_length": CONTEXT, "embedding_length": EMBD, "feed_forward_length": FF,
-        "block_count": LAYERS, "attention.head_count": 2, **({} if pooling is None else {"pooling_type": pooling}),
+        "block_count": LAYERS, "attention.head_count": 2,
     }  # fmt: skip
+    if pooling is not None:
+        numbers["pooling_type"] = pooling
     return [
         entry("general.architecture", STRING, "bert"),
         entry("general.name", STRING, "tiny bert"),

@@ -1,7 +1,7 @@
 """What LoRA adapters take: each tensor lies beside the one that it changes.
 
-Source: `llama_adapter_lora_init_impl` and `build_lora_mm` of llama.cpp (October 2026). Where the changed tensor
-lies in one of the CPU's own formats, the adapter's lies in plain RAM, which is RAM all the same.
+Source: `llama_adapter_lora_init_impl` and `build_lora_mm` of llama.cpp (October 2026). Where the changed
+tensor lies in one of the CPU's own formats, the adapter's lies in plain RAM, which is RAM all the same.
 """
 
 from __future__ import annotations
