@@ -1,4 +1,4 @@
-"""`down`, `status`, `logs`, `env`: commands about a running daemon."""
+"""`down`, `status`, `env`: commands about a running daemon."""
 
 from __future__ import annotations
 
@@ -58,26 +58,6 @@ def status(ctx: click.Context, as_json: bool) -> None:
         return
     for line in status_lines(snapshot):
         say(line)
-
-
-@click.command()
-@click.option("-f", "--follow", is_flag=True, help="Keep printing new lines until Ctrl-C.")
-@click.option("-n", "--lines", default=100, show_default=True, type=click.IntRange(1, 2000))
-@json_option
-def logs(follow: bool, lines: int, as_json: bool) -> None:
-    """The engine's log, without prompts."""
-    client = daemon()
-    page = client.logs(0, 2000)
-    if as_json:
-        emit({"lines": list(page.lines[-lines:])})
-        return
-    for line in page.lines[-lines:]:
-        say(line)
-    while follow:
-        time.sleep(0.5)
-        page = client.logs(page.next, 2000)
-        for line in page.lines:
-            say(line)
 
 
 @click.command()

@@ -18,7 +18,7 @@ COMMANDS = {
     "up": ("appliance.cli.up", "up", "Serve a model until Ctrl-C (or in the background)."),
     "down": ("appliance.cli.lifecycle", "down", "Stop the daemon."),
     "status": ("appliance.cli.lifecycle", "status", "What runs, how it does, and what to know."),
-    "logs": ("appliance.cli.lifecycle", "logs", "The engine's log."),
+    "logs": ("appliance.cli.logs", "logs", "The engines' log, and what happened to them."),
     "env": ("appliance.cli.lifecycle", "env", "Lines that point a shell's scripts at the appliance."),
     "chat": ("appliance.cli.chat", "chat", "Ask the served model, line by line."),
     "models": ("appliance.cli.models", "models", "List, fetch, check and remove models."),
@@ -26,6 +26,7 @@ COMMANDS = {
     "engines": ("appliance.cli.engines", "engines", "Engines found here and the devices each sees."),
     "remote": ("appliance.cli.remote", "remote", "Endpoints that may answer instead of this machine."),
     "config": ("appliance.cli.config", "config", "Settings: where they are, what holds, change one."),
+    "bench": ("appliance.cli.bench", "bench", "Measure what this machine reaches."),
     "doctor": ("appliance.cli.doctor", "doctor", "Examine this installation."),
 }
 

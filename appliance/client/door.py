@@ -19,7 +19,7 @@ from appliance.errors import NoDaemon
 if TYPE_CHECKING:
     from http.client import HTTPResponse
 
-    from appliance.client.library import CatalogRow, EngineList, LogPage, SettingRow
+    from appliance.client.library import CatalogRow, EngineList, EventPage, LogPage, SettingRow
     from appliance.paths import Paths
 
 QUICK_S = 5.0
@@ -124,11 +124,21 @@ class Client:
 
         return rows(SettingRow)(self.call("GET", "/api/settings").get("settings"))
 
-    def logs(self, after: int = 0, limit: int = 500) -> LogPage:
-        """Log lines with a sequence number above `after`."""
+    def logs(
+        self, after: int = 0, limit: int = 500, *, model: str | None = None, newest: bool = False
+    ) -> LogPage:
+        """Log lines with a sequence number above `after`, or the newest ones; of one model or of all."""
         from appliance.client.library import LogPage
 
-        return LogPage.parse(self.call("GET", "/api/logs?" + urlencode({"after": after, "limit": limit})))
+        asked = {"after": after, "limit": limit} | ({"model": model} if model else {})
+        return LogPage.parse(self.call("GET", "/api/logs?" + urlencode(asked | {"newest": int(newest)})))
+
+    def engine_events(self, after: int = 0, limit: int = 50) -> EventPage:
+        """The newest events of engines with a number above `after`, oldest first."""
+        from appliance.client.library import EventPage
+
+        path = "/api/journal/events?" + urlencode({"after": after, "limit": limit})
+        return EventPage.parse(self.call("GET", path))
 
     def plan(
         self,

@@ -110,13 +110,17 @@ class SettingRow(Document):
 
 def _log_lines(value: object) -> tuple[str, ...]:
     items = value if isinstance(value, list) else []
-    lines = (mapping(item).get("line") if isinstance(item, dict) else item for item in items)
-    return tuple(clean(line) for line in lines if isinstance(line, str))
+    rows = (mapping(item) if isinstance(item, dict) else {"line": item} for item in items)
+    return tuple(
+        clean(f"[{row['engine']}] {row['line']}" if isinstance(row.get("engine"), str) else row["line"])
+        for row in rows
+        if isinstance(row.get("line"), str)
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class LogPage(Document):
-    """Log lines, cleaned; ask again with `after=next`."""
+    """Log lines, cleaned; ask again with `after=next`. Each names its engine where several have a log."""
 
     READERS: ClassVar[Mapping[str, Callable[[object], object]]] = {
         "lines": _log_lines,
@@ -124,4 +128,29 @@ class LogPage(Document):
     }
 
     lines: tuple[str, ...]
+    next: int
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow(Document):
+    """What happened to an engine: `kind` is loaded, unloaded, evicted, crashed, restarted, failed, ..."""
+
+    number: int | None
+    at: float | None
+    kind: str
+    ref: str | None
+    text: str
+    detail: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EventPage(Document):
+    """Events, oldest first; ask again with `after=next`."""
+
+    READERS: ClassVar[Mapping[str, Callable[[object], object]]] = {
+        "events": rows(EventRow),
+        "next": lambda value: whole(value) or 0,
+    }
+
+    events: tuple[EventRow, ...]
     next: int

@@ -20,6 +20,7 @@ from appliance.daemon.served import ServingSnapshot
 from appliance.daemon.serving import Serving
 from appliance.daemon.speeds import BandwidthLearner
 from appliance.daemon.watching import PlanWatch
+from appliance.engines import LogBook
 from appliance.journal import Journal
 from appliance.monitor import Monitor
 from appliance.operations import remote as remote_operations
@@ -41,7 +42,8 @@ class Rooms:
         self.journal = Journal(paths.journal_file)
         self.monitor = Monitor(library.settings.governor)
         lessons = Lessons(paths.learned)
-        self.serving = Serving(library, self._serving_changed, lessons)
+        self.logs = LogBook()
+        self.serving = Serving(library, self._serving_changed, lessons, ring=self.logs.ring(""))
         self.learner = BandwidthLearner(lessons.note_bandwidth)
         self.local = LocalSide(library, self.serving, self.monitor, self.learner)
         self.watch = PlanWatch(

@@ -121,6 +121,7 @@ def _engine(serving: ServingSnapshot) -> dict[str, Any]:
         return _absent_engine(serving)
     row = {part.name: getattr(serving.engine, part.name) for part in fields(serving.engine)}
     row["buffers"] = {device: dict(use) for device, use in serving.engine.buffers.items()}
+    row["crash"] = None if serving.engine.crash is None else asdict(serving.engine.crash)
     row["devices"] = _devices(serving)
     row["model"] = serving.ref.ref
     row["state"] = serving.state

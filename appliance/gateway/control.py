@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from aiohttp import web
 
 from appliance.gateway.control_door import Call, Door, number, switch, with_body
 from appliance.gateway.control_events import events
-from appliance.gateway.control_ports import Control
+from appliance.gateway.control_ports import Control, Document
 
 __all__ = ["Control", "routes"]
 
@@ -38,6 +40,11 @@ class _Routes:
 def _house(made: _Routes, control: Control) -> None:
     made.add("GET", "/status", lambda _: control.status())
     made.add("GET", "/journal", lambda r: control.journal(number(r, "limit", 50)))
+    made.add(
+        "GET",
+        "/journal/events",
+        lambda r: control.journal_events(number(r, "limit", 50), number(r, "after", 0)),
+    )
     made.add("GET", "/settings", lambda _: control.settings())
     made.add("PATCH", "/settings", lambda r: with_body(r, control.set_setting))
     made.add("POST", "/shutdown", lambda _: control.shutdown())
@@ -69,7 +76,12 @@ def _engine(made: _Routes, control: Control) -> None:
     made.add("POST", "/engines/rollback", lambda _: control.rollback_engine())
     made.add("DELETE", "/engines/{name}", lambda r: control.remove_engine(_name(r), switch(r, "forget")))
     made.add("POST", "/engine/{action}", lambda r: control.engine(r.match_info["action"]))
-    made.add("GET", "/logs", lambda r: control.logs(number(r, "after", 0), number(r, "limit", 500)))
+    made.add("GET", "/logs", lambda r: _logs(control, r))
+
+
+def _logs(control: Control, r: web.Request) -> Awaitable[Document]:
+    after, limit = number(r, "after", 0), number(r, "limit", 500)
+    return control.logs(after, limit, r.query.get("model", ""), switch(r, "newest"))
 
 
 def _remotes(made: _Routes, control: Control) -> None:

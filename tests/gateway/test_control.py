@@ -126,7 +126,9 @@ async def test_a_body_in_a_false_encoding_is_a_400(url: str) -> None:
             {"key": "a.b", "value": "c"},
             ("set_setting", ({"key": "a.b", "value": "c"},)),
         ),
-        ("GET", "/api/logs?after=5&limit=9", None, ("logs", (5, 9))),
+        ("GET", "/api/logs?after=5&limit=9", None, ("logs", (5, 9, "", False))),
+        ("GET", "/api/logs?limit=9&newest=1&model=a:Q4_1", None, ("logs", (0, 9, "a:Q4_1", True))),
+        ("GET", "/api/journal/events?limit=9&after=5", None, ("journal_events", (9, 5))),
         ("POST", "/api/remotes/lab/test", None, ("test_remote", ("lab",))),
     ],
 )

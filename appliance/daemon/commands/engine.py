@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from appliance.daemon.commands.base import Area, Document
 from appliance.errors import UsageError
+from appliance.text import clean_line
 
 MAX_LINES = 2_000
 
@@ -21,9 +24,31 @@ class EngineCommands(Area):
             raise UsageError(f"The engine can't {action!r}.", hint="stop or restart")
         return {"state": serving.snapshot.state}
 
-    async def logs(self, after: int, limit: int) -> Document:
-        lines = self._rooms.serving.lines(after, min(limit, MAX_LINES))
+    async def logs(self, after: int, limit: int, model: str, newest: bool) -> Document:
+        """Of one model's engines, or of all; each line says of which when there are several."""
+        book, most = self._rooms.logs, min(limit, MAX_LINES)
+        engine = _engine_named(model, book.engines) if model else None
+        lines = book.newest(most, engine) if newest else book.lines(after, most, engine)
+        several = len(book.engines) > 1
         return {
-            "lines": [{"seq": line.seq, "line": line.line} for line in lines],
+            "lines": [
+                {"seq": line.seq, "line": line.line, "engine": line.engine if several else None}
+                for line in lines
+            ],
             "next": lines[-1].seq if lines else after,
+            "engines": list(book.engines),
         }
+
+
+def _engine_named(model: str, known: Sequence[str]) -> str:
+    """The engine with a log that `model` means: its ref, or its id when that is clear. Raises UsageError."""
+    found = [name for name in known if name == model] or [
+        name for name in known if name.partition(":")[0] == model
+    ]
+    if len(found) == 1:
+        return found[0]
+    name = clean_line(model, 100)
+    raise UsageError(
+        f"{name!r} means several engines." if found else f"No engine of {name!r} has a log.",
+        hint=f"Logs are here of: {', '.join(found or known)}." if known else "No engine has run yet.",
+    )

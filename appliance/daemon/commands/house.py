@@ -25,6 +25,13 @@ class HouseCommands(Area):
     async def journal(self, limit: int) -> Document:
         return {"requests": [row.to_json() for row in await self._rooms.journal.recent(limit)]}
 
+    async def journal_events(self, limit: int, after: int) -> Document:
+        found = await self._rooms.journal.events(limit, after)
+        return {
+            "events": [event.to_json() for event in found],
+            "next": found[-1].number if found else after,
+        }
+
     async def settings(self) -> Document:
         found = await asyncio.to_thread(settings_room.entries, self._rooms.paths.config_file)
         return {"settings": [entry.to_json() for entry in found]}
