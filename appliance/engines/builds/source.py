@@ -170,7 +170,8 @@ def _pages(client: Client, root: str, wanted: Wanted) -> Iterator[tuple[Page | N
         yield top, variant
         projects = top.projects if top is not None and not top.files else ()
         for name, url in projects:
-            if index.normal(name) == PROJECT and origin(url) == origin(root):
+            wanted_one = index.normal(name) == PROJECT or len(projects) == 1
+            if wanted_one and origin(url) == origin(root):
                 yield _page(client, url), variant
         yield _page(client, urljoin(base, f"{PROJECT}/")), variant
     for variant in wanted.variants:

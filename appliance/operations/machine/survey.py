@@ -135,17 +135,18 @@ async def survey(
     """Detect hardware and engines, each in a child process with a time limit. Raises nothing.
 
     `wake` powers up a sleeping laptop GPU, so that its memory is known: before a load, never for a look.
-    With `paths` the memory of the engines that run now is told apart from that of other programs, and what
-    replies showed here counts. Engines whose processes are in `staying` stay; the others' memory goes.
+    With `paths` installed builds and the one that the user chose count, the memory of the engines that run
+    now is told apart from that of other programs, and what replies showed here counts. Engines whose processes are in `staying` stay; the others' memory goes.
     """
     wanted = settings.engine if kind is None else settings.engine.model_copy(update={"kind": kind})
     machine, builds, own = await asyncio.gather(
         detect_safely(wake=wake),
-        discover(wanted),
+        discover(wanted, paths),
         asyncio.to_thread(memory.own, paths, staying=staying),
     )
     try:
-        choice = choose(builds, wanted.kind)
+        use = None if paths is None else await asyncio.to_thread(records.used, paths)
+        choice = choose(builds, wanted.kind, use=use, allow_old=wanted.allow_old)
     except EngineError as error:
         return Survey(machine, builds, None, error, own)
     return Survey(machine, builds, choice, None, own, await _seen(paths, choice.build.build))
