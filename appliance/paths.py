@@ -73,6 +73,21 @@ class Paths:
         return self.state / "load_times.json"
 
     @property
+    def hashed(self) -> Path:
+        """What files outside the store were when they were hashed last."""
+        return self.state / "hashed.json"
+
+    @property
+    def prompts(self) -> Path:
+        """Saved prompts of engines: text of requests, private to the user."""
+        return self.cache / "prompts"
+
+    @property
+    def prompt_proofs(self) -> Path:
+        """On which engines saved prompts were shown to come back."""
+        return self.state / "prompt_proofs.json"
+
+    @property
     def models(self) -> Path:
         return self.data / "models"
 

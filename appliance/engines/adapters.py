@@ -129,6 +129,8 @@ def _spec(kind: EngineKind, launch: Launch, listen: Listen, *, fit: bool, warmup
         "cpu_moe": plan.cpu_moe,
         "mmproj": _projector(launch),
         "draft": _draft(launch),
+        "slot_save_path": str(launch.slot_save_path) if launch.slot_save_path is not None else None,
+        "cache_ram_mib": launch.cache_ram_mib,
         "embedding": launch.embedding,
         "reranking": launch.reranking,
         "pooling": launch.pooling,

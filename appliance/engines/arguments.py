@@ -15,7 +15,8 @@ from appliance.engines.values import Launch
 from appliance.errors import EngineFailed
 from appliance.text import clean_line
 
-_OPTIONAL = {"--no-ui": "--no-webui", "--cors-origins": None, "--metrics": None, "--no-warmup": None}
+_OPTIONAL = {"--no-ui": "--no-webui", "--cors-origins": None, "--metrics": None, "--no-warmup": None,
+             "--slot-save-path": None, "--cache-ram": None}  # fmt: skip
 """Flags that a build may not know, and the older name of each."""
 _FLAG = re.compile(r"--?[a-z][\w-]*")
 _FIT = "-fit"
@@ -54,6 +55,7 @@ def arguments(
         flags += [*cors, "localhost"]
     if not warmup:
         flags += _optional("--no-warmup", known)
+    flags += _prompts(launch, known)
     return tuple(flags)
 
 
@@ -72,6 +74,17 @@ def _with_fit(planned: Sequence[str], *, fit: bool) -> list[str]:
         flags[flags.index(_FIT) + 1] = "on" if fit else "off"
         return flags
     return [*flags, _FIT, "on" if fit else "off"]
+
+
+def _prompts(launch: Launch, known: frozenset[str]) -> list[str]:
+    """Where prompts are saved, and how much RAM those may take that left their slots."""
+    folder, ram = launch.slot_save_path, launch.cache_ram_mib
+    flags: list[str] = []
+    if folder is not None and (flag := _optional("--slot-save-path", known)):
+        flags += [*flag, str(folder)]
+    if ram is not None and (flag := _optional("--cache-ram", known)):
+        flags += [*flag, str(ram)]
+    return flags
 
 
 def _projector(launch: Launch) -> list[str]:

@@ -92,6 +92,10 @@ class Launch:
     """Adapters that are applied to every request."""
     draft_ref: str | None = None
     """The model that `draft` belongs to; None: it is a file of the model itself."""
+    slot_save_path: Path | None = None
+    """The folder for saved prompts, which exists; None: none are saved."""
+    cache_ram_mib: int | None = None
+    """RAM for prompts that left their slots; None: as the engine has it (8 GiB)."""
 
 
 @dataclass(frozen=True, slots=True)

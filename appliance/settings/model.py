@@ -145,6 +145,18 @@ class Downloads(Section):
         return mirrors
 
 
+class PromptCache(Section):
+    """Prompts of an engine that stops are kept on disk for its next start. They are text of requests."""
+
+    enabled: bool = True
+    disk: Size = 2 << 30
+    """All of them together."""
+    age: Duration = 7 * 86_400.0
+    """So long after it was saved a prompt is removed."""
+    least_tokens: int = Field(256, ge=1, le=1 << 24)
+    """Shorter prompts are worked on again faster than they are kept."""
+
+
 class Planning(Section):
     """Memory that the planner leaves alone, and how far it may shrink the KV cache."""
 
@@ -220,6 +232,7 @@ class Settings(Section):
     engine: Engine = Engine()
     planning: Planning = Planning()
     downloads: Downloads = Downloads()
+    prompt_cache: PromptCache = PromptCache()
     routing: Routing = Routing()
     governor: Governor = Governor()
     remotes: tuple[RemoteSettings, ...] = ()

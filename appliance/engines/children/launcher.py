@@ -26,6 +26,7 @@ def main(argv: list[str]) -> int:
     split = argv.index("--")
     options, command = argv[:split], argv[split + 1 :]
     parent = int(options[options.index("--parent") + 1])
+    os.umask(0o077)  # saved prompts and sockets are the user's own from their first moment
     if "--lifeline" in options:
         return _watch(command, int(options[options.index("--lifeline") + 1]))
     return _become(command, parent)

@@ -52,6 +52,10 @@ def parameters(spec: dict[str, Any], key: str) -> Any:
     if spec["threads_batch"]:
         params.cpuparams_batch.n_threads = spec["threads_batch"]
     params.n_cache_reuse = spec["cache_reuse"]
+    if spec["slot_save_path"] is not None:
+        params.slot_save_path = os.path.join(spec["slot_save_path"], "")  # it adds the file's name as it is
+    if spec["cache_ram_mib"] is not None:
+        params.cache_ram_mib = spec["cache_ram_mib"]
     params.n_ubatch = spec["n_ubatch"]
     params.n_batch = max(spec["n_batch"], spec["n_ubatch"])
     use_experts(params, spec["cpu_moe"])
