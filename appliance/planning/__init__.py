@@ -6,7 +6,7 @@ Pure: no I/O, no clock. The whole interface of this room is what is exported her
 from __future__ import annotations
 
 from appliance.planning.flags import Flags, parse_flags
-from appliance.planning.measured import apply_measurement
+from appliance.planning.measured import apply_measurement, with_memory_of
 from appliance.planning.memory.cache import Load, kv_bytes, kv_layer_bytes, state_bytes
 from appliance.planning.memory.compute import Era, cpu_compute, era_of, gpu_compute, host_compute
 from appliance.planning.plan import make_plan
@@ -61,4 +61,5 @@ __all__ = [
     "rough_fit",
     "state_bytes",
     "what_if",
+    "with_memory_of",
 ]

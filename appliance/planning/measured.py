@@ -25,6 +25,17 @@ def apply_measurement(plan: Plan, rows: Mapping[str, MeasuredRow]) -> Plan:
     shared = sum(d.needed for d in devices if d.name in plan.shared)
     host = replace(plan.host, overhead=ENGINE_PROCESS + shared)
     host = _replace(host, _sum(in_ram)) if in_ram else _balanced(host)
+    measured = bool(in_ram) and all(d.name in rows for d in devices)
+    return _told(plan, devices, host, measured=measured)
+
+
+def with_memory_of(plan: Plan, other: Plan) -> Plan:
+    """The plan with the computed bytes of another one that uses the same places."""
+    return _told(plan, other.devices, other.host, measured=False)
+
+
+def _told(plan: Plan, devices: tuple[MemoryPlan, ...], host: MemoryPlan, *, measured: bool) -> Plan:
+    """The plan with these accounts, and whether it fits then."""
     fits = all(p.spare is None or p.spare >= 0 for p in (*devices, host))
     kept = [r for r in plan.reasons if r.code not in accounts.MEMORY_CODES and r.code not in _VERDICTS]
     reasons = [
@@ -33,7 +44,6 @@ def apply_measurement(plan: Plan, rows: Mapping[str, MeasuredRow]) -> Plan:
         *accounts.memory_lines(host, host=True),
         *_verdict(plan, (*devices, host), fits),
     ]
-    measured = bool(in_ram) and all(d.name in rows for d in devices)
     return replace(plan, devices=devices, host=host, fits=fits, measured=measured, reasons=tuple(reasons))
 
 

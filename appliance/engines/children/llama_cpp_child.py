@@ -103,7 +103,7 @@ def main() -> int:
         "offload_kqv": spec["devices"] != [],
         "type_k": cache_type,
         "type_v": cache_type,
-        "flash_attn": spec["flash_attn"] != "off",  # as `auto` chooses in llama-server; it has no auto of its own
+        "flash_attn": spec["flash_attn"] != "off",  # `auto`, which it lacks, is `on` in llama-server
         "embedding": spec["embedding"],
         "logits_all": False,  # else one logit row per token of the context: n_vocab * n_ctx * 4 bytes
         "use_mlock": False,

@@ -86,6 +86,17 @@ async def ask(
     return taken, rows
 
 
+async def once(build: Build, subject: Subject, plan: Plan, paths: Paths, *, embedding: bool) -> Rows | None:
+    """What the engine says that this one plan takes; None where it can't be asked, or refuses it."""
+    try:
+        return await measure(
+            build, subject.parts, plan, paths=paths, embedding=embedding,
+            draft=subject.draft_parts, timeout_s=FIRST_S,
+        )  # fmt: skip
+    except Refused:
+        return None
+
+
 def refused(plan: Plan, build: Build, sentence: str) -> Plan:
     """The plan of which the engine says that it won't take it."""
     kept = tuple(reason for reason in plan.reasons if reason.code not in ("does_not_fit", "would_fit"))
