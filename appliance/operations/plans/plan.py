@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
@@ -16,6 +15,8 @@ from appliance.operations.plans.engine_limits import within
 from appliance.operations.plans.subject import Subject
 from appliance.operations.plans.wishes import Wishes as Wishes
 from appliance.operations.plans.wishes import request_for as request_for
+from appliance.operations.tuning import applying
+from appliance.operations.tuning.fitting import Ground
 from appliance.paths import Paths
 from appliance.planning import Learned, Plan, PlanRequest, Reason, apply_measurement, make_plan
 from appliance.planning.stepdown import (
@@ -36,11 +37,13 @@ async def plan_subject(
     paths: Paths,
     lessons: Lessons | None = None,
     ask_engine: bool = True,
+    tuned: bool = True,
 ) -> Plan:
     """Plan for this machine with what earlier loads taught, measured by the engine where it can be asked.
 
     The figures of a measured plan are the engine's own for exactly its flags. What ran out of memory before
-    is not planned again as long as that counts (reasons `ran_out_before`, `ran_out_here`).
+    is not planned again as long as that counts (reasons `ran_out_before`, `ran_out_here`). `tuned`: with the
+    settings that `bench tune` found to be the best here.
 
     Raises GgufError for a header without a model, UsageError for wishes that make no sense, EngineError when
     no engine can be used.
@@ -74,6 +77,9 @@ async def plan_subject(
     plan = await one(wanted)
     if lessons is not None:
         plan = await _unlike_before(plan, wanted, smaller, lessons, subject, build)
+        if tuned:
+            ground = Ground(subject, build, devices, host, wanted, paths, lessons, ask_engine)
+            plan = await applying.applied(plan, ground)
     if not subject.here:
         text = "the header is not verified yet: only the download proves it"
         notes = (*notes, Reason("header_unverified", text))
@@ -97,21 +103,15 @@ async def _unlike_before(
         limits = limits_after(plan, before.where, len(lines) + 1, limits)
         smaller = await with_less(replace(request, limits=limits))
         now = smaller if is_less(smaller, plan) else None
-        lines = (*lines, remembered_line(plan, before.where, now, _moment(before.at)))
+        lines = (*lines, remembered_line(plan, before.where, now, applying.moment(before.at)))
         until = max(until, before.until)
         if now is None:
             break
         plan = now
     if not lines:
         return plan
-    lines = with_end(lines, subject.label, _moment(until))
+    lines = with_end(lines, subject.label, applying.moment(until))
     return replace(plan, given_up=given_up(first, plan), reasons=(*plan.reasons, *lines))
-
-
-def _moment(at: float) -> str:
-    """`30 Nov, 18:02` on this machine's clock."""
-    local = time.localtime(at)
-    return f"{local.tm_mday} {time.strftime('%b, %H:%M', local)}"
 
 
 def require_fit(plan: Plan) -> Plan:
