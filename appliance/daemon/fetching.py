@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from appliance.catalog import ModelRef
 from appliance.daemon.download import Download
-from appliance.daemon.serving import Serving
+from appliance.daemon.here import Here
+from appliance.daemon.pool import Pool
 from appliance.errors import ApplianceError
 from appliance.operations import catalog
 from appliance.operations.models import Library
@@ -19,11 +20,11 @@ log = logging.getLogger("appliance.downloads")
 
 
 class Fetching:
-    """The work of `Downloads`: it knows catalog, store and the served model."""
+    """The work of `Downloads`: it knows catalog, store and the served models."""
 
-    def __init__(self, library: Callable[[], Library], serving: Serving) -> None:
+    def __init__(self, library: Callable[[], Library], pool: Pool, here: Here) -> None:
         self._library = library
-        self._serving = serving
+        self._pool, self._here = pool, here
         self._loads: set[asyncio.Task[None]] = set()
 
     async def allowed(self, name: str, accepted: bool) -> ModelRef:
@@ -43,6 +44,7 @@ class Fetching:
             return await self._repair(library, await catalog.resolve(library, row.ref), on_progress)
         ref = await self.allowed(row.ref, False)
         await library.store.pull(ref, on_progress, rate=row.limit)
+        await self._here.look()
         self._load_again(ref.ref)
         return None
 
@@ -50,8 +52,8 @@ class Fetching:
         """A damaged model that is served is stopped before it is mended, and loaded again at the end."""
 
         async def stop(error: ApplianceError) -> None:
-            if self._serving.uses(ref.ref):
-                await self._serving.give_up(error)
+            if self._pool.uses(ref.ref):
+                await self._pool.give_up(ref.ref, error)
 
         repaired = await library.store.repair(ref, on_progress, stop)
         self._load_again(ref.ref)
@@ -59,14 +61,14 @@ class Fetching:
 
     def _load_again(self, ref: str) -> None:
         """Where only its files stood in the way, beside the download. The engine's state says how it ends."""
-        if not self._serving.lacks(ref):
+        if not self._pool.lacks(ref):
             return
-        load = asyncio.ensure_future(self._restart())
+        load = asyncio.ensure_future(self._restart(ref))
         self._loads.add(load)
         load.add_done_callback(self._loads.discard)
 
-    async def _restart(self) -> None:
+    async def _restart(self, ref: str) -> None:
         try:
-            await self._serving.restart()
+            await self._pool.load_again(ref)
         except ApplianceError as error:
             log.warning("a model that is right again was not loaded: %s", error.message)

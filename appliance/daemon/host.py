@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from appliance.daemon.rooms import Rooms
+from appliance.daemon.standing import state_of
 from appliance.gateway.ports import Ports
+from appliance.routing import COLD
 from appliance.settings import Settings
 
 
@@ -20,12 +23,20 @@ class HostSide:
         return self._rooms.library.settings
 
     def health(self) -> Mapping[str, Any]:
-        """`ok` when a request can be served here, else the state of the served model in one word."""
-        serving = self._rooms.serving.snapshot
-        status: str = "ok" if serving.state in ("ready", "busy") else serving.state
-        if status == "absent" and self._rooms.downloads.running():
+        """`ok` when a request can be served here, be it after a load, else the state of the default model in
+        one word.
+        """
+        rooms, default = self._rooms, self._rooms.pool.default
+        status, ref = "absent", None
+        if default is not None:
+            ref, here = default.ref.ref, default.ref.ref in rooms.here.refs
+            loadable = here and rooms.library.settings.models.on_demand and not rooms.pool.halted
+            status = state_of(default, loadable=loadable, now=time.monotonic())
+        if status in ("ready", "busy", COLD):
+            status = "ok"
+        elif status == "absent" and rooms.downloads.running():
             status = "downloading"
-        return {"status": status, "model": serving.ref.ref if serving.ref is not None else None}
+        return {"status": status, "model": ref}
 
     def ports(self) -> Ports:
         return Ports(self._rooms.local, self._rooms.remotes, self._rooms.journal, self)

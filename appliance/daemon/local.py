@@ -1,155 +1,153 @@
-"""The gateway's view of the local side: one served model, its queue, its heat, what an answer lacks."""
+"""The gateway's view of the local side: the pool's models, their queues, the heat, what an answer lacks."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
 from appliance.catalog import ModelRef
 from appliance.daemon import differences
+from appliance.daemon.here import Here
+from appliance.daemon.pool import Pool, Seat
+from appliance.daemon.queues import together
 from appliance.daemon.served import ServingSnapshot
-from appliance.daemon.serving import Serving
 from appliance.daemon.speeds import BandwidthLearner, conditions_of, power_of
+from appliance.daemon.standing import state_of, why_not
 from appliance.engines import Endpoint, Lease
 from appliance.errors import UnknownModel
 from appliance.gateway.admission import Admission, QueueSnapshot
 from appliance.gateway.ports import Conditions, Outcome, Served
-from appliance.monitor import Monitor, speed_key
+from appliance.monitor import Monitor, heat_factor, speed_key
 from appliance.operations.lessons.speeds import plan_key
 from appliance.operations.models import Library
 from appliance.routing import LocalView
 
-PENDING_STATES = ("starting", "loading")
 SHORTEST_SPEED_SAMPLE = 8
 """Tokens; a shorter reply says nothing about decode speed."""
+_WAITS = ("cold", "starting", "loading")
 
 
 class LocalSide:
-    """Implements `appliance.gateway.ports.Local` over the one served model."""
+    """Implements `appliance.gateway.ports.Local` over the pool."""
 
     def __init__(
-        self, library: Library, serving: Serving, monitor: Monitor, learner: BandwidthLearner | None = None
+        self,
+        library: Library,
+        pool: Pool,
+        here: Here,
+        monitor: Monitor,
+        learner: BandwidthLearner | None = None,
     ) -> None:
-        self._library = library
-        self._serving = serving
-        self._monitor = monitor
-        self._learner = learner
-        self._admission: Admission | None = None
-        self._queue_of: ModelRef | None = None
-        self._changed = asyncio.Event()
+        self._library, self._pool, self._here = library, pool, here
+        self._monitor, self._learner = monitor, learner
 
     def use(self, library: Library) -> None:
         """Take over changed settings."""
         self._library = library
-        if self._admission is not None:
-            self._admission.resize(self._admission.snapshot.slots, library.settings.routing.max_queue)
-
-    def update(self, snapshot: ServingSnapshot) -> None:
-        """The state changed: wake who waits for it, and keep the queue as wide as the engine's slots."""
-        read_back = snapshot.engine.parallel if snapshot.engine is not None else None
-        planned = snapshot.plan.parallel if snapshot.plan is not None else 1
-        max_queue = self._library.settings.routing.max_queue
-        if self._admission is not None and snapshot.ref == self._queue_of:
-            self._admission.resize(read_back or planned, max_queue)
-        elif snapshot.state not in ("absent", "failed"):
-            # another model takes other times: what was learned of the one before predicts nothing
-            self._admission, self._queue_of = (
-                Admission(read_back or planned, max_queue, learn_scale=self.heat_factor),
-                snapshot.ref,
-            )
-        self._changed.set()
-        self._changed = asyncio.Event()
-
-    def heat_factor(self) -> float:
-        """Measured over usual speed while heat slows this machine, else 1."""
-        heat = self._monitor.snapshot
-        return heat.factor if heat.thermal == "throttled" else 1.0
 
     def queue_snapshot(self) -> QueueSnapshot | None:
-        """The queue as people wait in it: seconds at the speed of now."""
-        if self._admission is None:
+        """All queues as people wait in them: seconds at the speed of now, those of the default model."""
+        default = self._pool.default
+        if default is None:
             return None
-        snapshot = self._admission.snapshot
-        usual = snapshot.predicted_wait
-        return replace(snapshot, predicted_wait=None if usual is None else usual / self.heat_factor())
-
-    @property
-    def quiet(self) -> bool:
-        """No request runs or waits."""
-        queue = self._admission.snapshot if self._admission is not None else None
-        return queue is None or (queue.running == 0 and queue.waiting == 0)
+        snapshot = together([seat.queue.snapshot for seat in self._pool], default.queue.snapshot)
+        usual, factor = snapshot.predicted_wait, heat_factor(self._monitor.snapshot)
+        return replace(snapshot, predicted_wait=None if usual is None else usual / factor)
 
     def resolve(self, name: str | None) -> Served:
-        current = self._serving.snapshot.ref
+        default = self._pool.default
         if not name:
-            if current is None:
+            if default is None:
                 raise UnknownModel(
                     "No model is served, and the request names none.", hint="`appliance up MODEL` serves one."
                 )
-            return _served(current, here=True)
+            return _served(default.ref, here=True)
         name = self._library.settings.aliases.get(name, name)
-        if current is not None and name in (current.id, current.ref, current.model.family):
-            return _served(current, here=True)
+        for seat in self._resident(default):
+            if name in (seat.ref.id, seat.ref.ref, seat.ref.model.family):
+                return _served(seat.ref, here=True)
         try:
-            found = self._library.catalog.resolve(name)
+            found = self._here.resolve(name)
         except UnknownModel as error:
-            raise _with_served(error, current) from None
-        return _served(found, here=self._library.store.find(found.ref) is not None)
+            raise _with_served(error, default) from None
+        return _served(found, here=self._here.has(found.ref))
 
-    def _is_current(self, served: Served) -> bool:
-        current = self._serving.snapshot.ref
-        return current is not None and current.ref == served.ref
+    def _resident(self, default: Seat | None) -> list[Seat]:
+        """Whom a family or an id without quant may mean before all others: the default, then the loaded."""
+        loaded = [seat for seat in self._pool if seat.state == "ready" and seat is not default]
+        loaded.sort(key=lambda seat: -seat.last_used)
+        return loaded if default is None else [default, *loaded]
 
     def view(self, served: Served) -> LocalView | None:
-        if not self._is_current(served):
+        seat, loadable = self._pool.find(served.ref), self._loadable(served)
+        if seat is None and not loadable:
             return None
-        snapshot = self._serving.snapshot
-        heat = self._monitor.snapshot
-        queue = self._admission.snapshot if self._admission is not None else None
-        max_queue = self._library.settings.routing.max_queue
+        heat, settings = self._monitor.snapshot, self._library.settings
+        queue = seat.queue.snapshot if seat is not None else None
+        snapshot = seat.serving.snapshot if seat is not None else ServingSnapshot()
+        now = time.monotonic()
         return LocalView(
-            state=snapshot.state,
+            state=state_of(seat, loadable=loadable, now=now),
             slots=queue.slots if queue else 1,
             running=queue.running if queue else 0,
             waiting=queue.waiting if queue else 0,
-            max_queue=max_queue,
+            max_queue=settings.routing.max_queue,
             predicted_wait_s=queue.predicted_wait if queue else None,
-            ctx=self._ctx(snapshot),
+            ctx=_ctx(snapshot),
             thermal=heat.thermal,
             factor=heat.factor,
             serves=True,
-            detail=_why_not(snapshot),
+            detail=why_not(snapshot),
+            load_s=seat.load_left_s(now) if seat is not None else None,
+            retry_s=seat.retry_at - now if seat is not None and seat.retry_at > now else None,
         )
 
-    @staticmethod
-    def _ctx(snapshot: ServingSnapshot) -> int | None:
-        if snapshot.engine is not None and snapshot.engine.ctx is not None:
-            return snapshot.engine.ctx
-        return snapshot.plan.ctx if snapshot.plan is not None else None
+    def _loadable(self, served: Served) -> bool:
+        """A request may load it: it is here, and nobody forbade it."""
+        on_demand = self._library.settings.models.on_demand and not self._pool.halted
+        return on_demand and served.here and served.ref in self._here.refs
+
+    def _seat(self, served: Served) -> Seat | None:
+        seat = self._pool.find(served.ref)
+        if seat is None and self._loadable(served):
+            with contextlib.suppress(UnknownModel):
+                return self._pool.seat(self._here.resolve(served.ref))
+        return seat
+
+    def wanted(self, served: Served) -> AbstractContextManager[None]:
+        seat = self._seat(served)
+        return contextlib.nullcontext() if seat is None else seat.wants()
+
+    def missed(self, served: Served) -> None:
+        seat = self._seat(served)
+        if seat is not None and self._loadable(served):
+            self._pool.missed(seat.ref)
 
     def endpoint(self, served: Served) -> Endpoint | None:
-        return self._serving.endpoint if self._is_current(served) else None
+        seat = self._pool.find(served.ref)
+        return None if seat is None else seat.serving.endpoint
 
     async def ready(self, served: Served) -> Endpoint | None:
-        while self._is_current(served):
-            changed = self._changed
-            endpoint = self._serving.endpoint
-            if endpoint is not None:
+        while (seat := self._pool.find(served.ref)) is not None:
+            changed = seat.changed
+            if (endpoint := seat.serving.endpoint) is not None:
                 return endpoint
-            if self._serving.snapshot.state not in PENDING_STATES:
+            if state_of(seat, loadable=self._loadable(served), now=time.monotonic()) not in _WAITS:
                 return None
             await changed.wait()
         return None
 
     def admission(self, served: Served) -> Admission | None:
-        return self._admission if self._is_current(served) else None
+        seat = self._seat(served)
+        return None if seat is None else seat.queue
 
     @contextmanager
     def busy(self, served: Served) -> Iterator[Lease | None]:
-        engine = self._serving.engine if self._is_current(served) else None
+        seat = self._pool.find(served.ref)
+        engine = seat.serving.engine if seat is not None else None
         if engine is None:
             yield None
             return
@@ -157,9 +155,10 @@ class LocalSide:
             yield lease
 
     def degraded(self, served: Served) -> tuple[str, ...]:
-        if not self._is_current(served):
+        seat = self._pool.find(served.ref)
+        if seat is None:
             return ()
-        snapshot = self._serving.snapshot
+        snapshot = seat.serving.snapshot
         codes: list[str] = []
         if snapshot.survey is not None and snapshot.survey.gpu_unused() is not None:
             codes.append("cpu_fallback")
@@ -171,30 +170,39 @@ class LocalSide:
         return tuple(codes)
 
     def finished(self, served: Served, outcome: Outcome) -> None:
-        speed = outcome.tokens_per_second
-        if not outcome.ok or speed is None or not self._is_current(served):
+        seat, speed = self._pool.find(served.ref), outcome.tokens_per_second
+        if seat is None or not outcome.ok or speed is None:
             return
-        snapshot = self._serving.snapshot
-        engine = self._serving.engine
-        if engine is not None:
-            engine.observe_speed(speed)
-        if snapshot.plan is None or (outcome.tokens_out or 0) < SHORTEST_SPEED_SAMPLE:
+        if seat.serving.engine is not None:
+            seat.serving.engine.observe_speed(speed)
+        plan = seat.serving.snapshot.plan
+        if plan is None or (outcome.tokens_out or 0) < SHORTEST_SPEED_SAMPLE or self._others_run(seat):
             return
         tokens = (outcome.tokens_in or 0) + (outcome.tokens_out or 0)
-        plan, power = plan_key(snapshot.plan), power_of(self._monitor.snapshot)
-        key = speed_key(served.ref, plan, power, streams=outcome.running, tokens=tokens)
+        power = power_of(self._monitor.snapshot)
+        key = speed_key(served.ref, plan_key(plan), power, streams=outcome.running, tokens=tokens)
         self._monitor.observe_speed(key, speed)
         if self._learner is not None and not self.degraded(served):
-            self._learner.learn(snapshot.plan, outcome, self.conditions(served))
+            self._learner.learn(plan, outcome, self.conditions(served))
+
+    def _others_run(self, seat: Seat) -> bool:
+        """Another model works beside it: its speed now says nothing of its own."""
+        return any(other.queue.snapshot.running for other in self._pool if other is not seat)
 
     def conditions(self, served: Served) -> Conditions:
-        plan = self._serving.snapshot.plan if self._is_current(served) else None
+        seat = self._pool.find(served.ref)
+        plan = seat.serving.snapshot.plan if seat is not None else None
         return conditions_of(self._monitor.snapshot, plan)
 
     def models(self) -> Sequence[Served]:
-        """What answers now: the served model, and those that a remote is configured for."""
-        current = self._serving.snapshot.ref
-        found = {current.ref: _served(current, here=True)} if current is not None else {}
+        """What answers now: the default, what is loaded or may be, and those that a remote is configured
+        for."""
+        found: dict[str, Served] = {}
+        for seat in self._resident(self._pool.default):
+            found.setdefault(seat.ref.ref, _served(seat.ref, here=True))
+        if self._library.settings.models.on_demand and not self._pool.halted:
+            for ref in self._here.models():
+                found.setdefault(ref.ref, _served(ref, here=True))
         for remote in self._library.settings.remotes:
             for name in remote.models:
                 with contextlib.suppress(UnknownModel):
@@ -203,28 +211,15 @@ class LocalSide:
         return list(found.values())
 
 
-def _why_not(snapshot: ServingSnapshot) -> str:
-    """What a refused client should read: what happened to the engine, and what to do."""
-    if snapshot.state not in ("failed", "absent"):
-        return ""
-    engine, error = snapshot.engine, snapshot.error
-    parts: tuple[str | None, ...] = ()
-    if error is not None:
-        parts = (error.message, error.cause, error.hint)
-    elif snapshot.state == "absent" and snapshot.ref is not None:
-        ref = snapshot.ref.ref
-        parts = (
-            f"{ref} was unloaded.",
-            f"`appliance` and its key r load it again, or `appliance down` and then `appliance up {ref}`.",
-        )
-    elif engine is not None:
-        parts = (engine.error, engine.cause, engine.hint)
-    return " ".join(part for part in parts if part)
+def _ctx(snapshot: ServingSnapshot) -> int | None:
+    if snapshot.engine is not None and snapshot.engine.ctx is not None:
+        return snapshot.engine.ctx
+    return snapshot.plan.ctx if snapshot.plan is not None else None
 
 
-def _with_served(error: UnknownModel, current: ModelRef | None) -> UnknownModel:
+def _with_served(error: UnknownModel, default: Seat | None) -> UnknownModel:
     """The error, and the name that would work now."""
-    served = f"Served now: {current.ref}." if current is not None else None
+    served = f"Served now: {default.ref.ref}." if default is not None else None
     hint = " ".join(part for part in (served, error.hint) if part)
     return UnknownModel(error.message, cause=error.cause, hint=hint)
 

@@ -11,13 +11,16 @@ from appliance import settings as settings_room
 from appliance.daemon import queue_file
 from appliance.daemon.changes import Changes
 from appliance.daemon.downloads import Downloads
+from appliance.daemon.event_writer import EventWriter
+from appliance.daemon.events import happenings
 from appliance.daemon.fetching import Fetching
+from appliance.daemon.here import Here
 from appliance.daemon.installing import Installing
 from appliance.daemon.local import LocalSide
 from appliance.daemon.looks import Looks
+from appliance.daemon.pool import Pool, Seat
 from appliance.daemon.remote_side import RemoteSide
 from appliance.daemon.served import ServingSnapshot
-from appliance.daemon.serving import Serving
 from appliance.daemon.speeds import BandwidthLearner
 from appliance.daemon.watching import PlanWatch
 from appliance.engines import LogBook
@@ -43,16 +46,21 @@ class Rooms:
         self.monitor = Monitor(library.settings.governor)
         lessons = Lessons(paths.learned)
         self.logs = LogBook()
-        self.serving = Serving(library, self._serving_changed, lessons, ring=self.logs.ring(""))
+        self.events = EventWriter(self.journal)
+        self.here = Here(lambda: self.library)
+        self.pool = Pool(
+            library, monitor=self.monitor, lessons=lessons, here=self.here, book=self.logs,
+            on_change=self._model_changed, note=self.events.note,
+            watch=lambda serving, quiet: PlanWatch(
+                serving, lessons, monitor=lambda: self.monitor.snapshot, quiet=quiet
+            ),
+        )  # fmt: skip
         self.learner = BandwidthLearner(lessons.note_bandwidth)
-        self.local = LocalSide(library, self.serving, self.monitor, self.learner)
-        self.watch = PlanWatch(
-            self.serving, lessons, monitor=lambda: self.monitor.snapshot, quiet=lambda: self.local.quiet
-        )
+        self.local = LocalSide(library, self.pool, self.here, self.monitor, self.learner)
         self.remotes = RemoteSide(self._pool(library.settings))
         self.looks = Looks(lambda: self.library.settings, paths)
         self.installing = Installing()
-        self.fetching = Fetching(lambda: self.library, self.serving)
+        self.fetching = Fetching(lambda: self.library, self.pool, self.here)
         self.downloads = Downloads(self.fetching, paths.state / queue_file.NAME, self.changes.notify)
         self._reload: asyncio.Task[None] | None = None
 
@@ -61,8 +69,9 @@ class Rooms:
         await self.journal.open()
         await self.monitor.start()
         await self.remotes.pool.start()
-        self.serving.start()
-        self.watch.start()
+        self.events.start()
+        await self.here.look()
+        self.pool.start()
         await self.downloads.restore()
 
     async def stop(self) -> None:
@@ -74,9 +83,10 @@ class Rooms:
             ("install", self.installing.cancel()),
             ("looks", self.looks.close()),
             ("downloads", self.downloads.close()),
-            ("plan watch", self.watch.stop()),
-            ("serving", self.serving.stop()),
+            ("pool", self.pool.stop()),
+            ("models here", self.here.close()),
             ("learner", self.learner.close()),
+            ("events", self.events.close()),
             ("remotes", self.remotes.pool.stop()),
             ("monitor", self.monitor.stop()),
             ("journal", self.journal.close()),
@@ -105,7 +115,7 @@ class Rooms:
         loaded = await asyncio.to_thread(settings_room.load, self.paths.config_file)
         before = self.library.settings
         self.library = self.library.using(loaded)
-        self.serving.use(self.library)
+        self.pool.use(self.library)
         self.local.use(self.library)
         if loaded.remotes != before.remotes:
             old = self.remotes.pool
@@ -114,11 +124,12 @@ class Rooms:
             await old.stop()
         self.changes.notify()
 
-    def _serving_changed(self, snapshot: ServingSnapshot) -> None:
-        self.local.update(snapshot)
-        self.watch.changed()
-        engine = snapshot.engine
-        self.monitor.set_active(engine is not None and engine.pid is not None)
-        self.monitor.set_busy(snapshot.state == "busy")
-        self.monitor.set_engine_pids({engine.pid} if engine is not None and engine.pid is not None else set())
+    def _model_changed(self, seat: Seat, before: ServingSnapshot, now: ServingSnapshot) -> None:
+        for one in happenings(before, now):
+            self.events.note(one.kind, one.ref, one.text, one.detail)
+        engines = [one.serving.snapshot.engine for one in self.pool]
+        pids = {engine.pid for engine in engines if engine is not None and engine.pid is not None}
+        self.monitor.set_active(bool(pids))
+        self.monitor.set_busy(any(one.serving.snapshot.state == "busy" for one in self.pool))
+        self.monitor.set_engine_pids(pids)
         self.changes.notify()

@@ -25,9 +25,11 @@ from appliance.daemon.download import Download
 from appliance.daemon.following import fetch
 from appliance.daemon.host import HostSide
 from appliance.daemon.rooms import Rooms
+from appliance.daemon.seated import seated
+from appliance.daemon.served import ServingSnapshot
 from appliance.daemon.status import Parts, document, file_problems
 from appliance.engines import end_orphans
-from appliance.errors import PortTaken, UsageError
+from appliance.errors import ApplianceError, PortTaken, UsageError
 from appliance.gateway.app import make_app, make_runner
 from appliance.gateway.control import routes
 from appliance.gateway.data import GATE
@@ -184,21 +186,38 @@ class _Daemon:
             if options.retry:
                 sha256 = ref.variant.main.sha256
                 await asyncio.to_thread(Lessons(self._paths.learned).forget_ran_out, sha256)
-            await rooms.serving.load(ref, options.wishes)
+            await rooms.here.look()
+            await rooms.pool.load(ref, options.wishes)
             for note in self._load_notes():
                 self._reporter.note(note)
         self._reporter.ready(self._ready_document())
+        await self._preload()
+
+    async def _preload(self) -> None:
+        """What the settings want loaded beside it, as far as it fits; requests are served meanwhile."""
+        rooms = self._rooms
+        for name in rooms.library.settings.models.preload:
+            try:
+                ref = rooms.here.resolve(name)
+                await rooms.pool.preload(ref)
+            except ApplianceError as error:
+                log.warning("models.preload: %s is not loaded: %s", name, error.message)
+
+    def _served(self) -> ServingSnapshot:
+        """The model of requests that name none."""
+        default = self._rooms.pool.default
+        return ServingSnapshot() if default is None else default.serving.snapshot
 
     def _load_notes(self) -> tuple[Note, ...]:
         """What the load became, where that is less than a person would expect."""
-        serving = self._rooms.serving.snapshot
+        serving = self._served()
         unused = serving.survey.gpu_unused() if serving.survey is not None else None
         return (*([unused] if unused is not None else []), *differences.notes(serving))
 
     def _ready_document(self) -> dict[str, Any]:
         """The line of `up --json`."""
         assert self._record is not None
-        serving = self._rooms.serving.snapshot
+        serving = self._served()
         return {
             "url": f"{self._record.url}/v1",
             "model": serving.ref.ref if serving.ref is not None else None,
@@ -215,7 +234,8 @@ class _Daemon:
         return document(
             Parts(
                 record=self._record,
-                serving=rooms.serving.snapshot,
+                serving=self._served(),
+                seats=tuple(seated(rooms.pool, seat) for seat in rooms.pool),
                 monitor=rooms.monitor.snapshot,
                 queue=rooms.local.queue_snapshot(),
                 remotes=tuple(rooms.remote_rows()),

@@ -20,15 +20,18 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Literal, Protocol
+from typing import Literal
 
 from appliance.catalog import ModelRef
-from appliance.daemon.loading import Crash, Load, Steps, begun_anew, what_if
+from appliance.daemon.hooks import Hooks, NobodyWaits
+from appliance.daemon.launching import prove
+from appliance.daemon.loading import Crash, Load, Steps, begun_anew
 from appliance.daemon.orders import Orders
 from appliance.daemon.room import Room
 from appliance.daemon.served import ServingSnapshot
+from appliance.daemon.sketching import what_if
 from appliance.engines import Build, Endpoint, Engine, EngineSnapshot, Launch, LogLine, LogRing
-from appliance.errors import ApplianceError, EngineFailed, EngineUnavailable, ModelMissing, NotVerified
+from appliance.errors import ApplianceError, EngineFailed, ModelMissing, NotVerified
 from appliance.operations.lessons.learning import Lessons
 from appliance.operations.machine.survey import Note, Survey
 from appliance.operations.models import Library
@@ -38,22 +41,6 @@ from appliance.planning import Plan
 log = logging.getLogger("appliance.serving")
 STEADY_S = 600.0
 """A plan that served this long was not too large from the start: the count of smaller ones begins anew."""
-
-
-class Hooks(Protocol):
-    """What goes on around an engine's life. Neither raises, and both have an end."""
-
-    async def started(self, engine: Engine, ref: ModelRef) -> None:
-        """It is ready, and no request has reached it."""
-        ...
-
-    async def stopping(self, engine: Engine, ref: ModelRef) -> None:
-        """It is about to be stopped as planned, and is still ready."""
-        ...
-
-
-class NobodyWaits(EngineUnavailable):
-    """A load was given up, since nobody waits for it any more."""
 
 
 class Serving:
@@ -67,15 +54,16 @@ class Serving:
         *,
         room: Callable[[], Room] = Room,
         hooks: Hooks | None = None,
+        ring: LogRing | None = None,
     ) -> None:
-        """`room` says what the other resident engines leave to this one."""
+        """`room` says what the other resident engines leave to this one; `ring` takes its log."""
         self._library = library
         self._room, self._hooks = room, hooks
         self._lessons = lessons or Lessons(library.paths.learned)
         self._on_change = on_change
         self._snapshot = ServingSnapshot(since=time.time())
         self._engine: Engine | None = None
-        self._ring = LogRing()
+        self._ring = ring or LogRing()
         self._wishes = Wishes()
         self._steps: Steps | None = None
         """Of the load that the engine comes from."""
@@ -136,11 +124,10 @@ class Serving:
         """
         await self._orders.give(lambda: self._load(ref, wishes or Wishes(), looked=looked))
 
-    def abandon(self) -> None:
-        """Nobody waits for the load that is under way: it ends with NobodyWaits, and nothing of it stays."""
+    def abandon(self, why: NobodyWaits) -> None:
+        """The load that is under way ends with `why`, and nothing of it stays."""
         if self._phase == "loading":
-            name = self._snapshot.ref.ref if self._snapshot.ref is not None else "The model"
-            self._orders.abandon(NobodyWaits(f"{name} is not loaded: nobody waits for it any more."))
+            self._orders.abandon(why)
 
     async def unload(self, why: ApplianceError | None = None) -> None:
         """Stop the engine and keep the choice of model. `why` is what requests for it are told."""
@@ -231,19 +218,13 @@ class Serving:
         ref = self._snapshot.ref
         assert ref is not None
 
-        async def prove() -> None:
-            """Before each process, also the one after a crash: the bytes are still the pinned ones."""
-            await self._library.require(ref)
-            if self._wishes.draft is not None:
-                await self._library.require(self._library.resolve(self._wishes.draft))
-
         self._engine = engine = Engine(
             build,
             launch,
             paths=self._library.paths,
             on_change=self._engine_changed,
             ring=self._ring,
-            before_start=prove,
+            before_start=lambda: prove(self._library, ref, launch),
         )
         await engine.start()
         try:
@@ -272,6 +253,11 @@ class Serving:
         current = self._snapshot
         if not leaving and (current.state != "absent" or current.engine or current.error):
             self._set(replace(self._snapshot, state="absent", engine=None, error=None))
+
+    def refuse(self, ref: ModelRef, error: ApplianceError) -> None:
+        """It was to be loaded, and nothing of that was begun: the state is `failed` with this error."""
+        if self._engine is None and self._snapshot.state != "failed":
+            self._set(ServingSnapshot(ref=ref, state="failed", error=error))
 
     async def _about_to_stop(self, engine: Engine) -> None:
         if self._hooks is not None and self._snapshot.ref is not None:

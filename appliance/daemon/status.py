@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from appliance.daemon import differences
 from appliance.daemon.download import Download
 from appliance.daemon.record import Record
+from appliance.daemon.seated import Seated
 from appliance.daemon.served import ServingSnapshot
 from appliance.gateway.admission import QueueSnapshot
 from appliance.journal import Row, Today
@@ -25,6 +26,9 @@ class Parts:
 
     record: Record
     serving: ServingSnapshot
+    """The default model."""
+    seats: tuple[Seated, ...]
+    """All models that are known, loaded or not."""
     monitor: MonitorSnapshot
     queue: QueueSnapshot | None
     remotes: tuple[Mapping[str, Any], ...]
@@ -53,7 +57,7 @@ def document(parts: Parts) -> dict[str, Any]:
         if ref is None
         else {"ref": ref.ref, "name": ref.model.name, "quant": ref.quant, "size": ref.variant.size},
         "plan": None if serving.plan is None else serving.plan.to_json(),
-        "engines": [_engine(serving)] if ref is not None else [],
+        "engines": [_row(seat) for seat in _in_order(parts.seats)],
         "gpus": [asdict(gpu) for gpu in heat.gpus],
         "thermal": heat.thermal,
         "factor": heat.factor,
@@ -62,7 +66,7 @@ def document(parts: Parts) -> dict[str, Any]:
         "remotes": [dict(remote) for remote in parts.remotes],
         "downloads": [download.to_json() for download in parts.downloads],
         "today": parts.today.to_json(),
-        "notes": [note.to_json() for note in (*parts.problems, *notes(serving, heat))],
+        "notes": [note.to_json() for note in (*parts.problems, *_notes(parts))],
         "requests": {
             "running": [dict(row) for row in parts.running],
             "recent": [row.to_json() for row in parts.recent],
@@ -73,6 +77,36 @@ def document(parts: Parts) -> dict[str, Any]:
     }
 
 
+def _in_order(seats: Sequence[Seated]) -> list[Seated]:
+    """Those that are shown: the default first, then as they were used."""
+    shown = [seat for seat in seats if seat.shown and seat.serving.ref is not None]
+    return sorted(shown, key=lambda seat: (not seat.default, -seat.last_used))
+
+
+def _row(seat: Seated) -> dict[str, Any]:
+    return _engine(seat.serving) | {
+        "default": seat.default,
+        "pinned": seat.pinned,
+        "waiting": seat.queue.waiting,
+        "wanted": seat.wanted,
+        "makes_way": seat.makes_way,
+        "last_used": seat.last_used,
+        "unload_at": seat.unload_at,
+        "load_s": seat.load_s,
+    }
+
+
+def _notes(parts: Parts) -> Iterable[Note]:
+    """Of the machine, and of each model that is loaded; what is said of one is not said again."""
+    told = list(notes(parts.serving, parts.monitor))
+    others = [seat.serving for seat in parts.seats if not seat.default and seat.serving.engine is not None]
+    for serving in others:
+        name = serving.ref.ref if serving.ref is not None else "?"
+        for note in model_notes(serving):
+            told.append(replace(note, detail=f"{name}: {note.detail}"))
+    return told
+
+
 def notes(serving: ServingSnapshot, heat: MonitorSnapshot) -> Iterable[Note]:
     """What a person should know about the machine; none of it is about one answer."""
     looked = serving.survey
@@ -81,6 +115,20 @@ def notes(serving: ServingSnapshot, heat: MonitorSnapshot) -> Iterable[Note]:
         yield Note(unused.code, unused.detail, unused.todo, serving.loaded_since)
     if looked is not None and looked.choice is not None and looked.choice.build.note:
         yield Note("engine_build", looked.choice.build.note, None, serving.loaded_since)
+    yield from model_notes(serving)
+    if heat.stale:
+        yield Note(
+            "sensor_stale", heat.message or "The sensors don't answer; the values shown are old.", None, None
+        )
+    if heat.battery is not None and heat.battery.plugged is False:
+        charge = "" if heat.battery.percent is None else f" ({heat.battery.percent:.0f} %)"
+        yield Note(
+            "on_battery", f"Running on battery{charge}: expect lower speed.", "Plug in the charger.", None
+        )
+
+
+def model_notes(serving: ServingSnapshot) -> Iterable[Note]:
+    """What a person should know about one loaded model."""
     if serving.plan is not None and not serving.plan.measured:
         yield Note(
             "plan_estimated",
@@ -91,15 +139,6 @@ def notes(serving: ServingSnapshot, heat: MonitorSnapshot) -> Iterable[Note]:
     yield from differences.notes(serving)
     if serving.replanned is not None:
         yield serving.replanned
-    if heat.stale:
-        yield Note(
-            "sensor_stale", heat.message or "The sensors don't answer; the values shown are old.", None, None
-        )
-    if heat.battery is not None and heat.battery.plugged is False:
-        charge = "" if heat.battery.percent is None else f" ({heat.battery.percent:.0f} %)"
-        yield Note(
-            "on_battery", f"Running on battery{charge}: expect lower speed.", "Plug in the charger.", None
-        )
 
 
 def file_problems(downloads: str | None, catalog: str | None) -> tuple[Note, ...]:

@@ -53,6 +53,9 @@ def _house(made: _Routes, control: Control) -> None:
 def _models(made: _Routes, control: Control) -> None:
     made.add("GET", "/models", lambda _: control.models())
     made.add("POST", "/models/{ref}/load", lambda r: with_body(r, lambda body: control.load(_ref(r), body)))
+    made.add("POST", "/models/{ref}/unload", lambda r: control.unload(_ref(r)))
+    made.add("POST", "/models/{ref}/restart", lambda r: control.restart(_ref(r)))
+    made.add("POST", "/models/{ref}/pin", lambda r: with_body(r, lambda body: control.pin(_ref(r), body)))
     made.add("POST", "/models/{ref}/verify", lambda r: control.verify(_ref(r)))
     made.add("POST", "/models/{ref}/repair", lambda r: control.repair(_ref(r)))
     made.add("DELETE", "/models/{ref}", lambda r: control.remove(_ref(r), switch(r, "force")))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from appliance.monitor.baseline import PowerSource, SpeedKey, SpeedTracker, power_source, speed_key
     from appliance.monitor.monitor import Monitor, Timing
-    from appliance.monitor.snapshot import GpuView, MonitorSnapshot
+    from appliance.monitor.snapshot import GpuView, MonitorSnapshot, heat_factor
     from appliance.monitor.states import ThermalState
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "SpeedTracker",
     "ThermalState",
     "Timing",
+    "heat_factor",
     "power_source",
     "speed_key",
 ]

@@ -101,3 +101,8 @@ def _used_by(sample: GpuSample, pids: Set[int]) -> int | None:
     ours = [used for pid, used in sample.processes if pid in pids]
     known = [used for used in ours if used is not None]
     return sum(known) if ours and len(known) == len(ours) else None
+
+
+def heat_factor(snapshot: MonitorSnapshot) -> float:
+    """Measured over usual speed while heat slows this machine, else 1."""
+    return snapshot.factor if snapshot.thermal == "throttled" else 1.0

@@ -39,6 +39,15 @@ def set_value(file: Path, key: str, raw: str) -> settings.Entry:
     return get(file, key)
 
 
+def pin(file: Path, ref: str, pinned: bool) -> None:
+    """Put a model into `models.pinned`, or take it out. Raises SettingsError."""
+    value = get(file, "models.pinned").value
+    known = [str(name) for name in value] if isinstance(value, (list, tuple)) else []
+    wanted = [name for name in known if name != ref] + ([ref] if pinned else [])
+    if wanted != known:
+        set_value(file, "models.pinned", ", ".join(wanted))
+
+
 def add_remote(
     file: Path, name: str, url: str, *, kind: str, api_key_env: str, models: Mapping[str, str]
 ) -> settings.RemoteSettings:

@@ -68,7 +68,7 @@ class Library:
         return self.catalog.resolve(name, aliases=self.settings.aliases, installed=here)
 
     def rows(
-        self, loaded: str | None = None, downloading: frozenset[str] = frozenset()
+        self, loaded: frozenset[str] = frozenset(), downloading: frozenset[str] = frozenset()
     ) -> list[dict[str, Any]]:
         """The document rows of `models list`: every variant of the catalog, and what is here."""
         lost = {stored.ref: stored for stored in self.store.lost()}
@@ -176,7 +176,7 @@ class Library:
 
 
 def _row(
-    ref: ModelRef, stored: Stored | None, loaded: str | None, downloading: frozenset[str]
+    ref: ModelRef, stored: Stored | None, loaded: frozenset[str], downloading: frozenset[str]
 ) -> dict[str, Any]:
     model = ref.model
     state = "here" if stored else "downloading" if ref.ref in downloading else "absent"
@@ -184,7 +184,7 @@ def _row(
         "ref": ref.ref, "id": ref.id, "quant": ref.quant, "family": model.family, "name": model.name,
         "size": ref.variant.size, "params": model.params, "context": model.context, "license": model.license,
         "license_note": model.license_note, "use": list(model.use), "source": ref.variant.source.kind,
-        "pin": ref.variant.pin, "pin_host": ref.variant.pin_host, "state": state, "loaded": ref.ref == loaded,
+        "pin": ref.variant.pin, "pin_host": ref.variant.pin_host, "state": state, "loaded": ref.ref in loaded,
         "path": str(stored.main) if stored else None,
     }  # fmt: skip
 
@@ -194,11 +194,11 @@ def _lost(gone: Stored | None, stored: Stored | None) -> dict[str, Any]:
     return {} if gone is None or stored is not None else {"state": "missing", "path": str(gone.main)}
 
 
-def orphan(stored: Stored, loaded: str | None) -> dict[str, Any]:
+def orphan(stored: Stored, loaded: frozenset[str]) -> dict[str, Any]:
     """A model on disk that no catalog lists any more: still the user's, so still shown."""
     return {
         "ref": stored.ref, "id": stored.id, "quant": stored.quant, "family": None, "name": stored.id,
         "size": stored.size, "params": None, "context": None,
         "license": None, "license_note": None, "use": [], "source": None, "pin": None, "pin_host": None,
-        "state": "here", "loaded": stored.ref == loaded, "path": str(stored.main),
+        "state": "here", "loaded": stored.ref in loaded, "path": str(stored.main),
     }  # fmt: skip

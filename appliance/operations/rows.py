@@ -18,7 +18,7 @@ _NOTHING = Holding(0, None, None, False)
 def rows(
     library: Library,
     *,
-    loaded: str | None = None,
+    loaded: frozenset[str] = frozenset(),
     downloading: frozenset[str] = frozenset(),
     looked: Survey | None = None,
 ) -> list[Row]:
@@ -56,7 +56,7 @@ def _is_left(holding: Holding) -> bool:
 def _unlisted(ref: str) -> Row:
     """What is left of a model that no catalog lists any more. How large it was is not known."""
     model_id, _, quant = ref.partition(":")
-    blank = orphan(Stored(ref, model_id, quant, (), 0.0, Path()), None)
+    blank = orphan(Stored(ref, model_id, quant, (), 0.0, Path()), frozenset())
     return blank | {"size": None, "path": None, "state": "absent"}
 
 

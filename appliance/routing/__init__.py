@@ -6,7 +6,7 @@ from appliance.monitor.states import ThermalState
 from appliance.routing.after import FAILED_NOW, after_failure, after_wait
 from appliance.routing.codes import REASONS
 from appliance.routing.decide import decide
-from appliance.routing.rules import heat
+from appliance.routing.rules import COLD, heat
 from appliance.routing.types import (
     Decision,
     Features,
@@ -22,6 +22,7 @@ from appliance.routing.types import (
 )
 
 __all__ = [
+    "COLD",
     "FAILED_NOW",
     "REASONS",
     "Decision",

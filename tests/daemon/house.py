@@ -17,6 +17,8 @@ from appliance.catalog import ModelRef
 from appliance.daemon import loading
 from appliance.daemon.local import LocalSide
 from appliance.daemon.served import ServingSnapshot
+from appliance.daemon.here import Here
+from appliance.daemon.pool import Pool, Seat
 from appliance.daemon.serving import Serving
 from appliance.engines import Build, Choice, EngineState
 from appliance.gateway.ports import Served
@@ -49,6 +51,7 @@ class House:
     """A served model, everything that it told, and the lessons beside it."""
 
     library: Library
+    pool: Pool
     serving: Serving
     local: LocalSide
     lessons: Lessons
@@ -130,15 +133,19 @@ async def house(
     lessons = Lessons(paths.learned)
     moved = asyncio.Event()
 
-    def tell(snapshot: ServingSnapshot) -> None:
+    def tell(_seat: Seat, _before: ServingSnapshot, snapshot: ServingSnapshot) -> None:
         told.append(snapshot)
-        local.update(snapshot)
         moved.set()
 
-    serving = Serving(library, tell, lessons)
-    local = LocalSide(library, serving, Monitor(Governor()))
-    serving.start()
+    monitor = Monitor(Governor())
+    here = Here(lambda: library)
+    await here.look()
+    pool = Pool(library, monitor=monitor, lessons=lessons, here=here, on_change=tell)
+    local = LocalSide(library, pool, here, monitor)
+    serving = pool.seat(ref).serving
+    pool.start()
     try:
-        yield House(library, serving, local, lessons, ref, told, moved)
+        yield House(library, pool, serving, local, lessons, ref, told, moved)
     finally:
-        await serving.stop()
+        await pool.stop()
+        await here.close()

@@ -13,9 +13,13 @@ from appliance.daemon import queue_file
 from appliance.daemon.download import Download
 from appliance.daemon.downloads import Downloads
 from appliance.daemon.fetching import Fetching
-from appliance.daemon.serving import Serving
+from appliance.daemon.here import Here
+from appliance.daemon.pool import Pool
+from appliance.monitor import Monitor
+from appliance.operations.lessons.learning import Lessons
 from appliance.operations.models import Library
 from appliance.paths import Paths
+from appliance.settings import Governor
 from tests.store.server import Host
 
 SIZE = 24 << 20
@@ -42,6 +46,12 @@ def catalog(host: Host, *ids: str, sha256: str | None = None) -> str:
     )
 
 
+def pool_of(library: Library) -> tuple[Pool, Here]:
+    """An empty pool that was not started, and what lies on the disk."""
+    here = Here(lambda: library)
+    return Pool(library, monitor=Monitor(Governor()), lessons=Lessons(library.paths.learned), here=here), here
+
+
 @dataclass
 class Shelf:
     """Downloads as a daemon builds them."""
@@ -55,7 +65,7 @@ class Shelf:
         """Reads what an earlier one left."""
         library = Library.open(paths, settings.Settings())
         told: list[int] = []
-        fetching = Fetching(lambda: library, Serving(library, lambda _: None))
+        fetching = Fetching(lambda: library, *pool_of(library))
         downloads = Downloads(fetching, paths.state / queue_file.NAME, lambda: told.append(1))
         await downloads.restore()
         if begin:

@@ -12,13 +12,12 @@ from appliance.client import DownloadRow
 from appliance.daemon.fetching import Fetching
 from appliance.daemon.local import LocalSide
 from appliance.daemon.served import ServingSnapshot
-from appliance.daemon.serving import Serving
 from appliance.engines import EngineState
 from appliance.errors import ApplianceError, ModelMissing, NotVerified
 from appliance.gateway.ports import Served
 from appliance.monitor import Monitor
 from appliance.settings import Governor
-from tests.daemon.shelf import Shelf
+from tests.daemon.shelf import Shelf, pool_of
 from tests.store.helpers import MIB, flip
 from tests.store.server import Host, throttled
 
@@ -86,17 +85,18 @@ class Loads:
     """A served model without an engine: what would be loaded is noted."""
 
     def __init__(self, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.serving = Serving(shelf.library, lambda _: None)
+        self.pool, self.here = pool_of(shelf.library)
         self.loaded: list[str] = []
+        self.ref = shelf.library.resolve("a")
+        self.serving = self.pool.seat(self.ref).serving
 
-        async def load(ref: Any, wishes: Any) -> None:
+        async def load(ref: Any, wishes: Any, **_: object) -> None:
             self.loaded.append(ref.ref)
             self.put("ready")
 
         monkeypatch.setattr(self.serving, "_load", load)
-        self.ref = shelf.library.resolve("a")
-        shelf.downloads._work = Fetching(lambda: shelf.library, self.serving)
-        self.serving.start()
+        shelf.downloads._work = Fetching(lambda: shelf.library, self.pool, self.here)
+        self.pool.start()
 
     def put(self, state: EngineState, error: ApplianceError | None = None) -> None:
         self.serving._set(ServingSnapshot(ref=self.ref, state=state, error=error))
@@ -108,7 +108,7 @@ async def test_a_pull_loads_again_what_only_lacked_its_files(
     loads = Loads(shelf, monkeypatch)
     try:
         loads.put("ready")
-        await loads.serving.unload(ModelMissing("a:F32 was removed."))
+        await loads.pool.unload(loads.pool.seat(loads.ref), ModelMissing("a:F32 was removed."))
         assert loads.serving.snapshot.state == "absent"
         await pulled(shelf)
         await shelf.until(lambda: loads.loaded == ["a:F32"])
@@ -119,7 +119,7 @@ async def test_a_pull_loads_again_what_only_lacked_its_files(
         await pulled(shelf)
         assert loads.loaded == ["a:F32"] * 2, "what a person stopped stays so"
     finally:
-        await loads.serving.stop()
+        await loads.pool.stop()
 
 
 async def test_a_repair_stops_a_damaged_model_that_is_served_and_loads_it_again(
@@ -135,7 +135,7 @@ async def test_a_repair_stops_a_damaged_model_that_is_served_and_loads_it_again(
         await repaired(shelf)
         await shelf.until(lambda: loads.loaded == ["a:F32"])
     finally:
-        await loads.serving.stop()
+        await loads.pool.stop()
 
 
 async def test_a_refused_request_says_how_the_model_comes_back(
@@ -143,15 +143,15 @@ async def test_a_refused_request_says_how_the_model_comes_back(
 ) -> None:
     loads = Loads(shelf, monkeypatch)
     try:
-        local = LocalSide(shelf.library, loads.serving, Monitor(Governor()))
+        local = LocalSide(shelf.library, loads.pool, loads.here, Monitor(Governor()))
         served = Served("a", "a:F32", ("chat",), True)
         loads.put("absent")
         view = local.view(served)
         assert view is not None
         assert "appliance up a:F32" in view.detail
-        await loads.serving.unload(ModelMissing("a:F32 was removed.", hint="`appliance models pull a:F32`"))
+        await loads.pool.unload(loads.pool.seat(loads.ref), ModelMissing("a:F32 was removed.", hint="`appliance models pull a:F32`"))
         view = local.view(served)
         assert view is not None
         assert "was removed. `appliance models pull a:F32`" in view.detail
     finally:
-        await loads.serving.stop()
+        await loads.pool.stop()

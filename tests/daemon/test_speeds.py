@@ -13,7 +13,6 @@ import pytest
 
 from appliance.daemon.local import LocalSide
 from appliance.daemon.served import ServingSnapshot
-from appliance.daemon.serving import Serving
 from appliance.daemon.speeds import TOGETHER, BandwidthLearner, conditions_of, power_of
 from appliance.gateway.ports import Conditions, Outcome, Served
 from appliance.hardware.types import Battery
@@ -23,7 +22,7 @@ from appliance.operations.lessons.speeds import plan_key
 from appliance.planning import Plan
 from appliance.planning.speed.reads import Read
 from appliance.settings import Governor
-from tests.daemon.shelf import Shelf
+from tests.daemon.shelf import Shelf, pool_of
 from tests.planning.machines import GIB, gpu, llama_like, plan
 
 WELL = Conditions("cool", "ac", "p")
@@ -200,12 +199,11 @@ async def test_the_local_side_tells_both_the_journal_and_the_lessons(
     shelf: Shelf, notes: Notes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("appliance.hardware.host.battery", lambda: None)  # a desktop, wherever this runs
-    serving, monitor, learner = (
-        Serving(shelf.library, lambda _: None),
-        Monitor(Governor()),
-        BandwidthLearner(notes),
-    )
-    local, served = LocalSide(shelf.library, serving, monitor, learner), Served("a", "a:F32", ("chat",), True)
+    monitor, learner = Monitor(Governor()), BandwidthLearner(notes)
+    pool, here = pool_of(shelf.library)
+    serving = pool.seat(shelf.library.resolve("a")).serving
+    local = LocalSide(shelf.library, pool, here, monitor, learner)
+    served = Served("a", "a:F32", ("chat",), True)
     assert local.conditions(served) == Conditions(), "nobody has looked yet"
     await monitor.start()
     try:
@@ -224,6 +222,7 @@ async def test_the_local_side_tells_both_the_journal_and_the_lessons(
         await learner.close()
         assert [note[:2] for note in notes.made] == [("llama-server b10434", "CUDA0")]
     finally:
+        await pool.stop()
         await monitor.stop()
 
 

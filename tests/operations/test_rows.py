@@ -117,7 +117,7 @@ class TestFits:
         """It measured this plan, and needs more than there is."""
         await take(library, smollm2_path)
         looked, pin = seen(card(8 * GIB)), library.resolve(REF).variant.main.sha256
-        subject = of_stored(library, library.store.list()[0], False)
+        subject = of_stored(library, library.store.list()[0], None)
         plan = make_plan(
             subject.header, looked.devices(), looked.host(), request_for(library.settings, Wishes()),
             model=REF, engine_build="llama-server b10434",
@@ -182,7 +182,7 @@ class TestStates:
         await take(library, smollm2_path)
         assert row(library, REF, None)["used_at"] is None
         library.remember(REF)
-        assert row(library, REF, None, loaded=REF)["used_at"] > 1_700_000_000
+        assert row(library, REF, None, loaded=frozenset({REF}))["used_at"] > 1_700_000_000
 
     async def test_partial_downloading_and_damaged(self, library: Library, smollm2_path: Path) -> None:
         ref = library.resolve(REF)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from appliance.daemon.commands.base import Area, Document
+from appliance.daemon.commands.base import Area, Document, flag
+from appliance.daemon.pool import Seat
 from appliance.errors import ModelMissing, NotVerified
+from appliance.operations import config
 from appliance.operations.plans.answer import answer
 from appliance.operations.plans.question import wishes_of
 from appliance.operations.rows import rows
@@ -17,9 +19,9 @@ class ModelCommands(Area):
 
     async def models(self) -> Document:
         rooms = self._rooms
-        current = rooms.serving.snapshot
-        loaded = current.ref.ref if current.ref is not None and current.engine is not None else None
-        looked = await rooms.looks.recent(current.survey)
+        loaded = frozenset(seat.ref.ref for seat in rooms.pool if seat.serving.snapshot.engine is not None)
+        default = rooms.pool.default
+        looked = await rooms.looks.recent(default.serving.snapshot.survey if default is not None else None)
         found = await asyncio.to_thread(
             rows, rooms.library, loaded=loaded, downloading=rooms.downloads.running(), looked=looked
         )
@@ -29,19 +31,53 @@ class ModelCommands(Area):
         found = self._rooms.library.resolve(ref)
         wishes = wishes_of(body)
         await self._rooms.library.require(found)
-        await self._rooms.serving.load(found, wishes)
-        return {"ref": found.ref, "state": self._rooms.serving.snapshot.state}
+        await self._rooms.pool.load(found, wishes)
+        return self._stands(self._rooms.pool.seat(found))
+
+    async def unload(self, ref: str) -> Document:
+        """Free its memory; a request loads it again."""
+        seat = self._seat(ref)
+        await self._rooms.pool.unload(seat)
+        return self._stands(seat)
+
+    async def restart(self, ref: str) -> Document:
+        """Load it again with what is free now."""
+        seat = self._seat(ref)
+        await self._rooms.pool.restart(seat)
+        return self._stands(seat)
+
+    async def pin(self, ref: str, body: Document) -> Document:
+        """Keep it loaded, or no longer: `models.pinned` in the settings is changed."""
+        rooms, pinned = self._rooms, flag(body, "pinned")
+        found = rooms.library.resolve(ref)
+        await asyncio.to_thread(config.pin, rooms.paths.config_file, found.ref, pinned)
+        await rooms.reload_settings()
+        return {"ref": found.ref, "pinned": pinned}
+
+    def _seat(self, name: str) -> Seat:
+        """Raises UnknownModel, or ModelMissing when no engine of it is known."""
+        found = self._rooms.library.resolve(name)
+        seat = self._rooms.pool.find(found.ref)
+        if seat is None:
+            raise ModelMissing(
+                f"{found.ref} was not loaded.", hint=f"`appliance models load {found.ref}` loads it."
+            )
+        return seat
+
+    @staticmethod
+    def _stands(seat: Seat) -> Document:
+        return {"ref": seat.ref.ref, "state": seat.serving.snapshot.state}
 
     async def verify(self, ref: str) -> Document:
         """Read every byte. A damaged model that is served is stopped at once."""
-        library, serving = self._rooms.library, self._rooms.serving
+        library, pool = self._rooms.library, self._rooms.pool
         found = await asyncio.to_thread(checkable, library, ref)
         name = found if isinstance(found, str) else found.ref
         try:
             result = await library.store.verify(name)  # what is recorded here, whatever the catalog pins now
         except (NotVerified, ModelMissing) as error:
-            if serving.uses(name):
-                await serving.give_up(error)
+            if pool.uses(name):
+                await pool.give_up(name, error)
             raise
         return {"ref": result.ref, "verified": True, "bytes": result.n_bytes, "seconds": result.seconds}
 
@@ -61,23 +97,23 @@ class ModelCommands(Area):
         rooms = self._rooms
         name = await asyncio.to_thread(rooms.library.removable, ref)
         stopped = force and await self._let_go(name)
-        current = rooms.serving.snapshot
-        busy = current.ref is not None and current.state not in ("absent", "failed")
-        in_use = current.ref.ref if current.ref is not None and busy else None
-        freed = await asyncio.to_thread(rooms.library.remove, ref, in_use)
+        seat = rooms.pool.find(name)
+        busy = seat is not None and seat.serving.snapshot.state not in ("absent", "failed")
+        freed = await asyncio.to_thread(rooms.library.remove, ref, name if busy else None)
+        await rooms.here.look()
         await rooms.downloads.forget(name)
-        if stopped:
+        if stopped and seat is not None:
             again = f"`appliance models pull {name}` fetches it, and it is loaded again then."
-            await rooms.serving.unload(ModelMissing(f"{name} was removed.", hint=again))
+            await rooms.pool.unload(seat, ModelMissing(f"{name} was removed.", hint=again))
         return {"model": ref, "freed": freed}
 
     async def _let_go(self, name: str) -> bool:
         """True when an engine was stopped for it."""
         rooms = self._rooms
-        current = rooms.serving.snapshot
-        served = current.ref is not None and current.ref.ref == name and current.state != "absent"
-        if served:
-            await rooms.serving.unload()
+        seat = rooms.pool.find(name)
+        served = seat is not None and seat.serving.snapshot.state != "absent"
+        if served and seat is not None:
+            await rooms.pool.unload(seat)
         await rooms.downloads.forget(name)
         return served
 

@@ -51,9 +51,18 @@ def own(
     The processes of `staying` do not go. `planned` is what goes of each device, where no driver tells.
     """
     running = pidfile.running(paths) if paths is not None else frozenset()
-    pids = running - staying
-    kept = sum(mapped_ram(pid) for pid in running & staying)
-    return Own(pids, sum(map(private_ram, pids)), dict(planned or {}), kept)
+    kept = staying.union(*map(children_of, staying))
+    pids = running - kept
+    mapped = sum(mapped_ram(pid) for pid in running & kept)
+    return Own(pids, sum(map(private_ram, pids)), dict(planned or {}), mapped)
+
+
+def children_of(pid: int) -> frozenset[int]:
+    """The processes below one: a wrapper program's engine. Empty when it is gone."""
+    try:
+        return frozenset(child.pid for child in psutil.Process(pid).children(recursive=True))
+    except (psutil.Error, OSError):
+        return frozenset()
 
 
 def private_ram(pid: int) -> int:

@@ -1,0 +1,250 @@
+"""The pool of resident models: who has a seat, what requests find there, and what a person can command."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from appliance.catalog import ModelRef
+from appliance.daemon.here import Here
+from appliance.daemon.hooks import Hooks, NobodyWaits
+from appliance.daemon.pool.mover import Mover, Note
+from appliance.daemon.pool.seat import Seat
+from appliance.daemon.room import Room
+from appliance.daemon.served import ServingSnapshot
+from appliance.daemon.serving import Serving
+from appliance.daemon.watching import PlanWatch
+from appliance.engines import LogBook
+from appliance.engines.pool import Turn, unload_at
+from appliance.errors import ApplianceError, ModelMissing
+from appliance.gateway.admission import Admission
+from appliance.monitor import Monitor, heat_factor
+from appliance.operations.lessons.learning import Lessons
+from appliance.operations.models import Library
+from appliance.operations.plans.plan import Wishes
+
+log = logging.getLogger("appliance.serving")
+Watch = Callable[[Serving, Callable[[], bool]], PlanWatch]
+MOST_SEATS = 64
+"""Models that are remembered; the longest unused cold one is forgotten first."""
+
+
+class Pool:
+    """Owns every resident engine through one `Serving` each."""
+
+    def __init__(
+        self,
+        library: Library,
+        *,
+        monitor: Monitor,
+        lessons: Lessons,
+        here: Here,
+        on_change: Callable[[Seat, ServingSnapshot, ServingSnapshot], None] = lambda _seat, _was, _now: None,
+        watch: Watch | None = None,
+        hooks: Hooks | None = None,
+        book: LogBook | None = None,
+        note: Note = lambda _kind, _ref, _text: None,
+        turn: Turn | None = None,
+    ) -> None:
+        """`on_change` is told each change of a model, before and after. `watch` makes who looks at an engine
+        from time to time, from its owner and whether it has no request.
+        """
+        self._library, self._monitor, self._lessons, self._here = library, monitor, lessons, here
+        self._on_change, self._watch, self._hooks = on_change, watch, hooks
+        self.book = book or LogBook()
+        self._seats: dict[str, Seat] = {}
+        self._default: str | None = None
+        self._closing: set[asyncio.Future[None]] = set()
+        self._mover = Mover(
+            self._seats, lambda: self._library, lessons, keep_s=self._keep_s, note=note, turn=turn or Turn()
+        )
+
+    def __iter__(self) -> Iterator[Seat]:
+        return iter(tuple(self._seats.values()))
+
+    @property
+    def default(self) -> Seat | None:
+        """The model of requests that name none: the one that a person loaded last, else the last loaded."""
+        return self._seats.get(self._default) if self._default is not None else None
+
+    @property
+    def halted(self) -> bool:
+        """A person stopped the engines: requests load nothing until a person loads something."""
+        return self._mover.halted
+
+    def find(self, ref: str) -> Seat | None:
+        """The seat of `id:QUANT`."""
+        return self._seats.get(ref)
+
+    def seat(self, ref: ModelRef) -> Seat:
+        """The seat of this model; a new one when it has none."""
+        found = self._seats.get(ref.ref)
+        return found if found is not None else self._new(ref)
+
+    def use(self, library: Library) -> None:
+        """Take over changed settings: what they say of loads acts at the next one."""
+        self._library = library
+        pinned = self._pinned()
+        for seat in self:
+            seat.serving.use(library)
+            seat.queue.resize(seat.queue.snapshot.slots, library.settings.routing.max_queue)
+            seat.pinned = seat.ref.ref in pinned
+        self._mover.wake()
+
+    def start(self) -> None:
+        self._mover.start()
+
+    async def stop(self) -> None:
+        """Stop the mover, then all engines side by side."""
+        await self._mover.stop()
+        await asyncio.gather(*self._closing, *map(_close, self))
+
+    async def load(self, ref: ModelRef, wishes: Wishes | None = None) -> None:
+        """A person wants it loaded, and it becomes the default. Raises what loading ended with."""
+        seat = self.seat(ref)
+        seat.wishes = wishes or Wishes()
+        self._default = ref.ref
+        self._mover.halted = False
+        if seat.state == "ready":
+            await seat.serving.unload()  # a person who loads it again wants it planned again
+        await self._asked(seat)
+        self._library.remember(ref.ref)
+
+    def preload(self, ref: ModelRef) -> asyncio.Future[None]:
+        """Load it when it fits beside the others."""
+        done = self._mover.asked.put(self.seat(ref), "preload", Wishes())
+        self._mover.wake()
+        return done
+
+    async def unload(self, seat: Seat, why: ApplianceError | None = None) -> None:
+        """Free its memory. A request loads it again, unless `why` says why it must not."""
+        seat.serving.abandon(NobodyWaits(f"{seat.ref.ref} was unloaded while it was being loaded."))
+        await seat.serving.unload(why)
+
+    async def halt(self) -> None:
+        """A person stops all engines, and requests load none until a person does."""
+        self._mover.halted = True
+        for seat in self:
+            await self.unload(seat)
+
+    async def restart(self, seat: Seat | None = None) -> None:
+        """Load it, or the default, again with what is free now."""
+        seat = seat or self.default
+        if seat is None:
+            raise ModelMissing("No model was loaded, so none can be restarted.", hint="appliance up MODEL")
+        self._mover.halted = False
+        if seat.state == "ready":
+            await seat.serving.restart()
+        else:
+            await self._asked(seat)
+
+    async def give_up(self, ref: str, error: ApplianceError) -> None:
+        """Stop its engine: the model can't be trusted any more. Its state is `failed` with this error."""
+        seat = self._seats.get(ref)
+        if seat is not None:
+            await seat.serving.give_up(error)
+
+    def uses(self, ref: str) -> bool:
+        """An engine runs with this model's files, or ended because they are not right."""
+        seat = self._seats.get(ref)
+        return seat is not None and seat.serving.uses(ref)
+
+    def lacks(self, ref: str) -> bool:
+        """This model would be served, but its files were damaged, or removed."""
+        seat = self._seats.get(ref)
+        return seat is not None and seat.serving.lacks(ref)
+
+    async def load_again(self, ref: str) -> None:
+        """Its files are right again. Raises what loading ended with."""
+        seat = self._seats.get(ref)
+        if seat is not None:
+            await self._asked(seat)
+
+    def missed(self, ref: ModelRef) -> None:
+        """A remote answered since it was not loaded: load it for the next request, if that displaces none."""
+        self.seat(ref).missed = True
+        self._mover.wake()
+
+    async def _asked(self, seat: Seat) -> None:
+        done = self._mover.asked.put(seat, "person", seat.wishes)
+        self._mover.wake()
+        await done
+
+    def _new(self, ref: ModelRef) -> Seat:
+        self._forget_one()
+        queue = Admission(
+            1, self._library.settings.routing.max_queue,
+            learn_scale=lambda: heat_factor(self._monitor.snapshot), on_change=self._mover.wake,
+        )  # fmt: skip
+        changed = partial(self._changed, ref.ref)
+        serving = Serving(
+            self._library, changed, self._lessons,
+            room=partial(self._room, ref.ref), hooks=self._hooks, ring=self.book.ring(ref.ref),
+        )  # fmt: skip
+        seat = self._seats[ref.ref] = Seat(ref, serving, queue, self._mover.wake)
+        seat.pinned = ref.ref in self._pinned()
+        serving.start()
+        if self._watch is not None:
+            seat.watch = self._watch(serving, lambda: seat.wanted == 0)
+            seat.watch.start()
+        return seat
+
+    def _forget_one(self) -> None:
+        cold = [
+            seat for seat in self if seat.state == "cold" and not seat.wanted and seat is not self.default
+        ]
+        if len(self._seats) < MOST_SEATS or not cold:
+            return
+        oldest = min(cold, key=lambda seat: seat.last_used)
+        del self._seats[oldest.ref.ref]
+        end = asyncio.ensure_future(_close(oldest))
+        self._closing.add(end)
+        end.add_done_callback(self._closing.discard)
+
+    def _room(self, ref: str) -> Room:
+        seat = self._seats.get(ref)
+        return Room() if seat is None else self._mover.room_beside(seat)
+
+    def _changed(self, ref: str, snapshot: ServingSnapshot) -> None:
+        seat = self._seats.get(ref)
+        if seat is None:
+            return
+        if snapshot.state == "ready" and self._default is None:
+            self._default = ref
+        before, seat.last = seat.last, snapshot
+        seat.follow(snapshot)
+        if seat.watch is not None:
+            seat.watch.changed()
+        self._on_change(seat, before, snapshot)
+
+    def _keep_s(self, seat: Seat) -> float | None:
+        keep = self._library.settings.models.keep_alive
+        return None if keep == "forever" else keep
+
+    def _pinned(self) -> frozenset[str]:
+        """Refs of `models.pinned`; a name that the catalog does not know pins nothing."""
+        found = set()
+        for name in self._library.settings.models.pinned:
+            try:
+                found.add(self._here.resolve(name).ref)
+            except ApplianceError as error:
+                log.warning("models.pinned: %s", error.message)
+        return frozenset(found)
+
+    def unload_time(self, seat: Seat) -> float | None:
+        """Unix time at which it is unloaded if no request comes; None: it is not."""
+        at = unload_at(seat.standing(self._keep_s(seat)))
+        return None if at is None else time.time() + at - time.monotonic()
+
+
+async def _close(seat: Seat) -> None:
+    """Stop everything that belongs to a seat."""
+    try:
+        if seat.watch is not None:
+            await seat.watch.stop()
+        await seat.serving.stop()
+    except Exception:
+        log.exception("%s did not stop cleanly", seat.ref.ref)  # the other seats must be closed, too
