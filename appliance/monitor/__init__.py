@@ -37,6 +37,7 @@ _HOME = {
     "SpeedTracker": "baseline",
     "ThermalState": "states",
     "Timing": "monitor",
+    "heat_factor": "snapshot",
     "power_source": "baseline",
     "speed_key": "baseline",
 }
