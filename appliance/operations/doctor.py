@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from appliance import catalog, settings
+from appliance.engines.builds import records
 from appliance.errors import ApplianceError
 from appliance.operations.machine.survey import Survey, survey
 from appliance.operations.ports import holder
@@ -42,8 +43,8 @@ async def examine(paths: Paths, daemon_url: str | None) -> tuple[Finding, ...]:
     findings += found
     findings.append(_catalog(paths))
     findings.append(await asyncio.to_thread(_port, config, daemon_url))
-    looked = await survey(config)
-    findings += [*_engines(looked), *_gpu(looked), *_remotes(config)]
+    looked = await survey(config, paths=paths)
+    findings += [*_engines(looked), *await asyncio.to_thread(_builds, paths, looked), *_gpu(looked), *_remotes(config)]
     return tuple(findings)
 
 
@@ -124,6 +125,21 @@ def _engines(looked: Survey) -> list[Finding]:
         detail = _sentence(error) if error is not None else "no engine"
         return [Finding("engine", "problem", detail, error.hint if error is not None else None)]
     return [Finding("engine", "ok", f"{looked.choice.build.build}: {looked.choice.reason}")]
+
+
+def _builds(paths: Paths, looked: Survey) -> list[Finding]:
+    """Installed builds: what they take, and those that do not work."""
+    here, replaced = records.installed(paths), looked.replaced()
+    found = [] if replaced is None else [Finding("engine builds", "problem", replaced.detail, replaced.todo)]
+    for one in here:
+        if one.tested is None or not one.tested.ok:
+            why = "was never test-loaded" if one.tested is None else "failed its test load"
+            todo = f"`appliance engines use {one.name}` tries again, `appliance engines rm {one.name}`."
+            found.append(Finding("engine builds", "note", f"{one.name} {why}.", todo))
+    if here and not found:
+        taken = size(sum(one.on_disk for one in here))
+        found.append(Finding("engine builds", "ok", f"{len(here)} installed ({taken}) in {paths.engines}"))
+    return found
 
 
 def _gpu(looked: Survey) -> list[Finding]:
