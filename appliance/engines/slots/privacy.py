@@ -28,9 +28,13 @@ class _Book:
     slots: set[int] = field(default_factory=set)
     """They hold, or held, such a prompt."""
     running: set[int] = field(default_factory=set)
+    inside: int = 0
+    """Such requests that run now."""
     everything: bool = False
     seen: bool = False
     """There was one, so the RAM cache may hold it."""
+    forever: bool = False
+    """Nothing is saved, whatever comes."""
 
 
 class Privacy:
@@ -61,22 +65,22 @@ class Privacy:
                 self._ordinary_ended(book, slots, began())
             return
         book.seen = True
-        free = [] if slots is None else [one for one in range(slots) if one not in book.running]
-        if spreads or not free:
-            book.everything = True
-            yield {}
-            return
-        slot = free[-1]
-        book.slots.add(slot)
-        book.running.add(slot)
+        book.inside += 1
+        slot = None if spreads else _free(book, slots)
         try:
-            yield {"id_slot": slot}
+            yield _taken(book, slot)
         finally:
-            book.running.discard(slot)
+            book.inside -= 1
+            book.running.discard(-1 if slot is None else slot)
 
     def forbids_all(self, endpoint: Endpoint) -> bool:
         """Nothing of this process may be saved."""
-        return self._book(endpoint).everything
+        book = self._book(endpoint)
+        return book.everything or book.forever
+
+    def forbid_all(self, endpoint: Endpoint) -> None:
+        """From now on nothing of this process may be saved: who had it all removed wants none of it back."""
+        self._book(endpoint).forever = True
 
     def slots(self, endpoint: Endpoint) -> frozenset[int]:
         """These may not be saved."""
@@ -88,7 +92,7 @@ class Privacy:
             return
         if not began:
             book.everything = True
-        elif slots == 1 and not book.running:
+        elif slots == 1 and not book.inside:
             book.everything = False  # the only slot holds what this request said
             book.slots.clear()
 
@@ -101,3 +105,17 @@ class Privacy:
         while len(self._books) > _MOST:
             self._books.popitem(last=False)
         return book
+
+
+def _free(book: _Book, slots: int | None) -> int | None:
+    """The highest slot that no such request uses; None: there is none, or nobody knows how many there are."""
+    return next((slot for slot in reversed(range(slots or 0)) if slot not in book.running), None)
+
+
+def _taken(book: _Book, slot: int | None) -> Mapping[str, int]:
+    if slot is None:
+        book.everything = True
+        return {}
+    book.slots.add(slot)
+    book.running.add(slot)
+    return {"id_slot": slot}

@@ -1,14 +1,15 @@
 """Whether a saved prompt really comes back: shown once for each build, model and kind of cache.
 
-A short prompt is worked on and saved. Then the same longer prompt is asked twice: once on what is in the slot,
-and once after erasing it and restoring the file. Only when both replies are the same, token by token, and the
-second one found the prompt in its cache, are files of users' prompts written and given back.
+A short prompt is worked on and saved. Then the same longer prompt is asked twice: once on what is in the
+slot, and once after erasing it and restoring the file. Only when both replies are the same, token by token,
+and the second one found the prompt in its cache, are files of users' prompts written and given back.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,8 @@ tokens before the end.
 """
 _SLOT = 0
 _TEXT = (
-    "The lighthouse keeper wrote down the weather every evening: the wind, the height of the waves, the colour "
-    "of the sky before the sun went under, and which ships had passed on their way to the harbour that day."
+    "The lighthouse keeper wrote down the weather every evening: the wind, the height of the waves, the "
+    "colour of the sky before the sun went under, and which ships had passed on their way to the harbour."
 )
 
 
@@ -69,7 +70,7 @@ async def prove(client: aiohttp.ClientSession, file: Path, *, ctx: int, limit_s:
         return Proof(False, str(error), final=False)
     finally:
         with contextlib.suppress(OSError):
-            file.unlink(missing_ok=True)
+            os.unlink(file)
         with contextlib.suppress(SlotError):
             await wire.erase(client, _SLOT)
     return Proof(True)
@@ -81,7 +82,7 @@ async def _shown(client: aiohttp.ClientSession, file: Path, limit_s: float) -> N
     await _ask(client, prompt, 1, limit_s)
     saved = await wire.save(client, _SLOT, file.name, limit_s)
     _require(saved >= len(prompt), f"{saved} of {len(prompt)} tokens were saved")
-    _require(file.is_file(), "no file was written")
+    _require(await asyncio.to_thread(file.is_file), "no file was written")
     wanted = await _ask(client, longer, REPLY, limit_s)
     await wire.erase(client, _SLOT, limit_s)
     restored = await wire.restore(client, _SLOT, file.name, limit_s)
@@ -90,7 +91,7 @@ async def _shown(client: aiohttp.ClientSession, file: Path, limit_s: float) -> N
     _require(found.tokens == wanted.tokens, "the reply after a restore is another one")
     _require(
         found.cached >= LEAST_CACHED,
-        f"after a restore the engine used {found.cached} of {len(prompt)} tokens, and worked on the rest again",
+        f"after a restore the engine used {found.cached} of {len(prompt)} tokens and worked on the rest",
     )
 
 

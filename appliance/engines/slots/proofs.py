@@ -1,4 +1,4 @@
-"""`prompt_proofs.json`: on which engines saved prompts were shown to come back. Holds no text of a request."""
+"""`prompt_proofs.json`: on which engines saved prompts were shown to come back. No text of a request."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +56,16 @@ class Proofs:
         tries = _TRIES if proof.final else before.tries if before else 1
         self._put(kind, Remembered(proof.works, proof.why[:_WHY], tries, self._clock()))
 
-    def _put(self, kind: str, entry: Remembered) -> None:
+    def restore(self, kind: str, before: Remembered | None) -> None:
+        """As if it had not been tried."""
+        self._put(kind, before)
+
+    def _put(self, kind: str, entry: Remembered | None) -> None:
         with _lock:
             known = self._read()
-            known[kind] = {"works": entry.works, "why": entry.why, "tries": entry.tries, "at": entry.at}
+            known.pop(kind, None)
+            if entry is not None:
+                known[kind] = asdict(entry)
             newest = sorted(known.items(), key=lambda item: _at(item[1]), reverse=True)[:_MOST]
             try:
                 layout.write_json(self._file, {"v": 1, "proofs": dict(newest)}, durable=False)

@@ -1,9 +1,9 @@
 """Saved prompts on the disk: one folder for each key, with the engine's files and an index of them.
 
-A file belongs to a key, has its size and digest in the index, and was whole when it was entered: it is written
-under another name, hashed, renamed, and then listed. What is not listed is removed, and what differs from its
-row is never given to an engine. While an engine reads one, its row says so: a file over which an engine died
-is found by that and removed. Everything here blocks: call it in a thread.
+A file belongs to a key, has its size and digest in the index, and was whole when it was entered: it is
+written under another name, hashed, renamed, and then listed. What is not listed is removed, and what differs
+from its row is never given to an engine. While an engine reads one, its row says so: a file over which an
+engine died is found by that and removed. Everything here blocks: call it in a thread.
 """
 
 from __future__ import annotations
@@ -66,6 +66,16 @@ class Shelf:
     def new_name() -> str:
         """A name to save under; it becomes a listed one by `add`."""
         return f"{_NEW}{secrets.token_hex(8)}.slot"
+
+    @property
+    def now(self) -> float:
+        """Unix seconds."""
+        return self._clock()
+
+    def discard(self, key: str, name: str) -> None:
+        """Away with what an engine wrote, or still writes, under a `new_name`."""
+        with contextlib.suppress(OSError):
+            (self.folder(key) / name).unlink(missing_ok=True)
 
     def free(self) -> int:
         """Bytes left on the disk. Raises OSError."""
