@@ -25,7 +25,7 @@ from appliance.engines.values import Build, Launch
 from appliance.errors import EngineFailed, GgufError
 from appliance.gguf import StubPart, write_stubs
 from appliance.paths import Paths
-from appliance.planning import MeasuredRow, Plan
+from appliance.planning import MeasuredRow, Plan, Pooling
 
 log = logging.getLogger("appliance.engines")
 
@@ -39,13 +39,16 @@ async def measure(
     *,
     paths: Paths,
     embedding: bool = False,
+    reranking: bool = False,
+    pooling: Pooling | None = None,
     draft: Sequence[StubPart] = (),
     timeout_s: float = MEASURE_S,
 ) -> Mapping[str, MeasuredRow] | None:
     """Bytes per device and for `Host` that `plan` takes in `build`, cut off to whole MiB by the engine.
 
     `parts` are the files of the model in order, `draft` those of its draft model, beside which it keeps more
-    results. What draft model and projector take themselves is not among the figures.
+    results. What draft model, projector and adapters take themselves is not
+    among the figures.
 
     None when it can't be measured: llama-cpp-python has no such dry run, nor has a split by tensors; the
     engine ended without a word on the model, or it took longer than `timeout_s`. Raises Refused when the
@@ -57,7 +60,9 @@ async def measure(
         with scratch(paths) as folder:
             model = await _written(parts, folder, "model")
             helper = await _written(draft, folder, "draft") if draft and plan.draft else None
-            launch = Launch("measure", model, plan, embedding, draft=helper)
+            launch = Launch(
+                "measure", model, plan, embedding, draft=helper, reranking=reranking, pooling=pooling
+            )
             paths.runtime.mkdir(parents=True, exist_ok=True, mode=0o700)
             listen = Listen(str(paths.runtime / f"measure-{secrets.token_hex(4)}.sock"), 0)
             return await _ask(build, launch, listen, timeout_s)

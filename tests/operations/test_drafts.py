@@ -19,7 +19,6 @@ async def test_without_a_wish_the_model_s_own_stays(paths: Paths, tmp_path: Path
     shelf = library(paths)
     subject = await subject_of(shelf, str(MODELS["qwen3-8b"].write(tmp_path / "m.gguf")))
     assert await planned_with(shelf, subject, None) is subject
-    assert await served_with(shelf, subject, None) == (subject, None)
 
 
 async def test_a_plan_takes_the_header_of_any_file(paths: Paths, tmp_path: Path) -> None:

@@ -384,7 +384,7 @@ class TestHere:
     @pytest.fixture
     def subject_now(self) -> Callable[[Library], Subject]:
         """As a list looks: without a proof."""
-        return lambda found: headers.of_stored(found, found.store.list()[0], False)
+        return lambda found: headers.of_stored(found, found.store.list()[0], None)
 
 
 class TestTheCache:

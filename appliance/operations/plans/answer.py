@@ -19,12 +19,12 @@ from appliance.errors import UsageError
 from appliance.operations.machine.survey import Survey, survey
 from appliance.operations.models import Library
 from appliance.operations.plans import described_plan, family, here_plan
-from appliance.operations.plans.drafts import planned_with
 from appliance.operations.plans.family import Ground, Ranking
 from appliance.operations.plans.headers import NoHeader, subject_of
 from appliance.operations.plans.question import Question, question_of
 from appliance.operations.plans.subject import Subject
 from appliance.operations.plans.wishes import request_for
+from appliance.operations.special.loading import for_plan
 from appliance.planning import rough_fit
 
 _PLAN_KEYS = (
@@ -70,7 +70,7 @@ async def answer(
         looking = asyncio.ensure_future(survey(library.settings, question.wishes.engine, paths=library.paths))
     try:
         subject = await subject_of(library, question.model, env=env)
-        subject = await planned_with(library, subject, question.wishes.draft, env=env)
+        subject = await for_plan(library, subject, question.wishes.draft, env=env)
         looked = None if looking is None else await looking
     except NoHeader as error:
         machine = _Machine(question, None if looking is None else await looking)
@@ -151,6 +151,6 @@ def _no_plan(found: Ranking, machine: _Machine) -> dict[str, Any]:
     return {
         "model": found.meant.ref,
         **dict.fromkeys(_PLAN_KEYS),
-        "tensor_split": [], "devices": [], "reasons": [], "flags": [], "given_up": [],
+        "tensor_split": [], "adapters": [], "devices": [], "reasons": [], "flags": [], "given_up": [],
         "fits": False, "measured": False, "machine": machine.to_json(),
     }  # fmt: skip

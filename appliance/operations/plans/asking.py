@@ -59,10 +59,7 @@ async def ask(
         if known and left <= 0:
             break
         try:
-            rows = await measure(
-                build, subject.parts, plan, paths=paths, embedding=request.embedding,
-                draft=subject.draft_parts, timeout_s=left if known else FIRST_S,
-            )  # fmt: skip
+            rows = await _asked(build, subject, plan, paths, left if known else FIRST_S)
         except Refused as error:
             if best is not None:
                 break
@@ -86,15 +83,20 @@ async def ask(
     return taken, rows
 
 
-async def once(build: Build, subject: Subject, plan: Plan, paths: Paths, *, embedding: bool) -> Rows | None:
+async def once(build: Build, subject: Subject, plan: Plan, paths: Paths) -> Rows | None:
     """What the engine says that this one plan takes; None where it can't be asked, or refuses it."""
     try:
-        return await measure(
-            build, subject.parts, plan, paths=paths, embedding=embedding,
-            draft=subject.draft_parts, timeout_s=FIRST_S,
-        )  # fmt: skip
+        return await _asked(build, subject, plan, paths, FIRST_S)
     except Refused:
         return None
+
+
+async def _asked(build: Build, subject: Subject, plan: Plan, paths: Paths, timeout_s: float) -> Rows | None:
+    mode = subject.mode
+    return await measure(
+        build, subject.parts, plan, paths=paths, embedding=mode.embedding, reranking=mode.reranking,
+        pooling=mode.pooling, draft=subject.draft_parts, timeout_s=timeout_s,
+    )  # fmt: skip
 
 
 def refused(plan: Plan, build: Build, sentence: str) -> Plan:

@@ -32,7 +32,7 @@ def document_of(
     settings: Settings, subject: Subject, question: Question, machine: Described
 ) -> dict[str, Any]:
     """The plan's document. Blocks. Raises UsageError and GgufError."""
-    request = request_for(settings, question.wishes, embedding=subject.embedding)
+    request = request_for(settings, question.wishes, subject.mode)
     plan = _plan(subject, machine, request)
     found: dict[str, Any] = {**plan.to_json(), "machine": machine.to_json()}
     if found["speed"] is not None:
@@ -40,7 +40,7 @@ def document_of(
     if question.what_if:
         rows = what_if(
             subject.header, machine.devices, machine.host, request, engine_build=None,
-            parallel=plan.parallel, mmproj=subject.mmproj, draft=subject.draft,
+            parallel=plan.parallel, mmproj=subject.mmproj, draft=subject.draft, adapters=subject.adapters,
         )  # fmt: skip
         found["what_if"] = [row.to_json() for row in rows]
     return found
@@ -50,6 +50,7 @@ def _plan(subject: Subject, machine: Described, request: PlanRequest) -> Plan:
     plan = make_plan(
         subject.header, machine.devices, machine.host, request,
         model=subject.label, engine_build=None, mmproj=subject.mmproj, draft=subject.draft,
+        adapters=subject.adapters,
     )  # fmt: skip
     notes = split_note(request, plan)
     if machine.host.available is None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from appliance.errors import UsageError
 from appliance.operations.files import file_or_name
 from appliance.operations.models import Library
 from appliance.operations.plans.headers import Subject, of_stored, subject_of
 from appliance.planning.memory.extras import draft_mismatch
+from appliance.store import Stored
 
 
 async def planned_with(
@@ -24,24 +24,24 @@ async def planned_with(
     return _with(subject, await subject_of(library, draft, env=env))
 
 
-async def served_with(library: Library, subject: Subject, draft: str | None) -> tuple[Subject, Path | None]:
-    """For a load: the draft model must be here and verified. Also its file; None: none was asked for.
+async def served_with(library: Library, subject: Subject, draft: str) -> tuple[Subject, Stored]:
+    """For a load: the draft model must be here and verified. Also its files.
 
     Raises UnknownModel, ModelMissing, NotVerified, GgufError, and UsageError for a file that nobody verified
     and for a model that can't go with this one.
     """
-    if draft is None:
-        return subject, None
     if draft.startswith(("hf:", "http:", "https:")) or file_or_name(draft) is not None:
         raise UsageError(
             "A draft model is served from the models that are here, as every model.",
             hint=f"`appliance models add {draft}` adds it, and `appliance models pull` fetches it.",
         )
     stored = await library.require(library.resolve(draft))
-    return _with(subject, await asyncio.to_thread(of_stored, library, stored, False)), stored.main
+    return _with(subject, await asyncio.to_thread(of_stored, library, stored, None)), stored
 
 
 def _with(subject: Subject, helper: Subject) -> Subject:
+    if subject.mode.alone:
+        raise UsageError(f"{subject.label} writes no text, so nothing can run ahead of it.")
     why = draft_mismatch(subject.header, helper.header)
     if why is not None:
         raise UsageError(

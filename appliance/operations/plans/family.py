@@ -17,6 +17,7 @@ from appliance.operations.plans.described import Described
 from appliance.operations.plans.header_cache import HeaderCache
 from appliance.operations.plans.headers import Subject, subject_of
 from appliance.operations.plans.plan import Wishes, plan_subject, request_for
+from appliance.operations.use import Mode
 from appliance.planning import DeviceMemory, HostMemory, Plan, make_plan, rough_fit
 from appliance.planning.ranking import (
     Kind,
@@ -187,7 +188,7 @@ def _is_at_hand(library: Library, ref: ModelRef) -> bool:
 
 async def _planned(library: Library, subject: Subject, ground: Ground, wishes: Wishes) -> Plan:
     """By formula: many members are looked at, and an engine takes half a second for each."""
-    request = request_for(library.settings, wishes, embedding=subject.embedding)
+    request = request_for(library.settings, wishes, subject.mode)
     if ground.looked is not None and ground.looked.choice is not None:
         return await plan_subject(
             subject, looked=ground.looked, request=request, paths=library.paths,
@@ -195,7 +196,7 @@ async def _planned(library: Library, subject: Subject, ground: Ground, wishes: W
         )  # fmt: skip
     return await asyncio.to_thread(
         make_plan, subject.header, ground.devices, ground.host, request, model=subject.label,
-        engine_build=None, mmproj=subject.mmproj, draft=subject.draft,
+        engine_build=None, mmproj=subject.mmproj, draft=subject.draft, adapters=subject.adapters,
     )  # fmt: skip
 
 
@@ -207,7 +208,7 @@ def _rated(ref: ModelRef, plan: Plan) -> Rated:
 def _roughly(
     library: Library, ref: ModelRef, ground: Ground, wishes: Wishes, installed: bool, problem: str | None
 ) -> Member:
-    request = request_for(library.settings, wishes, embedding="embedding" in ref.model.use)
+    request = request_for(library.settings, wishes, Mode(embedding="embedding" in ref.model.use))
     fit = rough_fit(ref.variant.size, ref.model.context, ground.devices, ground.host, request)
     params, active = ref.model.params, _active(ref.model)
     share = active / params if active and params else 1.0

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from appliance import hub
-from appliance.catalog import FileSource, HfSource, ModelRef, UrlSource
+from appliance.catalog import FileSource, HfSource, Model, ModelRef, UrlSource
 from appliance.errors import ModelMissing
 from appliance.gguf import read_slim
 from appliance.hub import HubName
@@ -63,15 +63,15 @@ async def subject_of(library: Library, name: str, *, env: Mapping[str, str] | No
         stored = await library.require(ref)
     except ModelMissing:
         return await _of_ref(library, ref, env)
-    return await asyncio.to_thread(of_stored, library, stored, "embedding" in ref.model.use)
+    return await asyncio.to_thread(of_stored, library, stored, ref.model)
 
 
-def of_stored(library: Library, stored: Stored, embedding: bool) -> Subject:
-    """A model that is here. Blocks. Raises GgufError."""
-    return read_stored(HeaderCache(library.paths), stored, embedding)
+def of_stored(library: Library, stored: Stored, model: Model | None) -> Subject:
+    """A model that is here; `model` None: no catalog lists it. Blocks. Raises GgufError."""
+    return read_stored(HeaderCache(library.paths), stored, model)
 
 
-def read_stored(cache: HeaderCache, stored: Stored, embedding: bool) -> Subject:
+def read_stored(cache: HeaderCache, stored: Stored, model: Model | None) -> Subject:
     """The same with the cache alone.
 
     Of files that are as they were verified, the headers are kept, and taken from the cache.
@@ -85,7 +85,7 @@ def read_stored(cache: HeaderCache, stored: Stored, embedding: bool) -> Subject:
                 cache.put(file.sha256, slim, proven=True)
         parts.append(Part(file.name, file.role, slim))
     main = next(file for file in stored.files if file.role == "model")
-    return made_of(stored.ref, parts, main.sha256, embedding)
+    return made_of(stored.ref, parts, main.sha256, model, ref=None if model is None else stored.ref)
 
 
 def of_pins(cache: HeaderCache, ref: ModelRef) -> Subject | None:
@@ -96,7 +96,7 @@ def of_pins(cache: HeaderCache, ref: ModelRef) -> Subject | None:
         if slim is None:
             return None
         parts.append(Part(file.base_name, file.role, slim))
-    subject = made_of(ref.ref, parts, ref.variant.main.sha256, "embedding" in ref.model.use)
+    subject = made_of(ref.ref, parts, ref.variant.main.sha256, ref.model, ref=ref.ref)
     return replace(subject, here=False)
 
 
@@ -111,7 +111,7 @@ async def _of_ref(library: Library, ref: ModelRef, env: Mapping[str, str]) -> Su
         parts = await fetched(wanted, HeaderCache(library.paths), env)
     else:
         raise NoHeader(ref)
-    subject = made_of(ref.ref, parts, ref.variant.main.sha256, "embedding" in ref.model.use)
+    subject = made_of(ref.ref, parts, ref.variant.main.sha256, ref.model, ref=ref.ref)
     return replace(subject, here=False)
 
 

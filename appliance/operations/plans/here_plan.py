@@ -25,7 +25,7 @@ async def document_of(
     settings: Settings, paths: Paths, subject: Subject, question: Question, looked: Survey
 ) -> dict[str, Any]:
     """The plan's document. Raises UsageError, GgufError and EngineError."""
-    request = request_for(settings, question.wishes, embedding=subject.embedding)
+    request = request_for(settings, question.wishes, subject.mode)
     lessons = Lessons(paths.learned)
     plan = await plan_subject(
         subject, looked=looked, request=request, paths=paths, lessons=lessons, ask_engine=question.ask
@@ -43,7 +43,8 @@ async def document_of(
         learned = await asyncio.to_thread(lessons.of, subject.sha256, build)
         rows = await asyncio.to_thread(
             what_if, subject.header, looked.devices(), looked.host(), request, engine_build=build,
-            parallel=plan.parallel, mmproj=subject.mmproj, draft=subject.draft, learned=learned,
+            parallel=plan.parallel, mmproj=subject.mmproj, draft=subject.draft,
+            adapters=subject.adapters, learned=learned,
         )  # fmt: skip
         found["what_if"] = [row.to_json() for row in rows]
     return found

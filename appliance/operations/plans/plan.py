@@ -55,7 +55,8 @@ async def plan_subject(
     def make(wish: PlanRequest, learned: Mapping[str, Learned]) -> Plan:
         return make_plan(
             subject.header, devices, host, wish, model=subject.label, engine_build=build.build,
-            mmproj=subject.mmproj, draft=subject.draft, learned=learned,
+            mmproj=subject.mmproj, draft=subject.draft, adapters=subject.adapters,
+            learned=learned,
         )  # fmt: skip
 
     learned = await asyncio.to_thread(_lessons_of, lessons, subject, build)
@@ -83,6 +84,7 @@ async def plan_subject(
     if not subject.here:
         text = "the header is not verified yet: only the download proves it"
         notes = (*notes, Reason("header_unverified", text))
+    notes = (*notes, *subject.notes)
     return replace(plan, reasons=(*plan.reasons, *notes)) if notes else plan
 
 

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from appliance.errors import GgufError
 from appliance.gguf import Header, Slim, StubPart, merged, read_slim, shards_of
-from appliance.operations.use import use_of
-from appliance.planning import Projector
+from appliance.operations.use import PLAIN, Mode, mode_of, use_of
+from appliance.planning import Lora, Projector, Reason
 from appliance.planning.memory.extras import projector_of
+from appliance.planning.memory.lora import lora_of
 from appliance.text import clean_line
 
 if TYPE_CHECKING:
-    from appliance.catalog import Role
+    from appliance.catalog import Model, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +44,23 @@ class Subject:
     """Its files in order, for the engine to measure."""
     sha256: str | None
     """Of the main file, as its pin states it: the name under which lessons are kept. None: it has no pin."""
-    embedding: bool = False
+    mode: Mode = PLAIN
+    """How it is started for what it is for."""
+    ref: str | None = None
+    """`id:QUANT` of the catalog; None: no catalog lists it."""
     mmproj: Projector | None = None
     draft: Header | None = None
     draft_parts: tuple[StubPart, ...] = ()
+    adapters: tuple[Lora, ...] = ()
+    notes: tuple[Reason, ...] = ()
+    """What the plan has to say of it."""
     here: bool = True
     """False: the header came from a server, or from a file that nobody verified."""
+
+    @property
+    def embedding(self) -> bool:
+        """Whether it is for embeddings."""
+        return self.mode.embedding
 
     @property
     def key(self) -> str | None:
@@ -65,12 +77,19 @@ def of_file(file: Path) -> Subject:
 
 def guessed(label: str, parts: Sequence[Part]) -> Subject:
     """A model that no catalog describes: its header says what it is for."""
-    subject = made_of(label, parts, None, False)
-    return replace(subject, embedding="embedding" in use_of(subject.header))
+    subject = made_of(label, parts, None)
+    return replace(subject, mode=mode_of(subject.header, use_of(subject.header)))
 
 
-def made_of(label: str, parts: Sequence[Part], sha256: str | None, embedding: bool) -> Subject:
-    """The subject of these files. Raises GgufError for headers that are none of a model."""
+def made_of(
+    label: str,
+    parts: Sequence[Part],
+    sha256: str | None,
+    about: Model | None = None,
+    *,
+    ref: str | None = None,
+) -> Subject:
+    """The subject of these files; `about` says what it is for. Raises GgufError for headers of no model."""
     model, draft = _of_role(parts, "model"), _of_role(parts, "draft")
     mmproj = next((part for part in parts if part.role == "mmproj"), None)
     header = merged([part.slim.header for part in model], [part.name for part in model])
@@ -80,15 +99,18 @@ def made_of(label: str, parts: Sequence[Part], sha256: str | None, embedding: bo
             cause="Its header lists no tensor: it is a vocabulary alone, or a part of something.",
             hint="Take the model from a source that has all of it.",
         )
+    adapters = [part for part in parts if part.role == "lora"]
     return Subject(
         label=label,
         header=header,
         parts=tuple(part.stub for part in model),
         sha256=sha256,
-        embedding=embedding,
+        mode=PLAIN if about is None else mode_of(header, about.use, about.pooling),
+        ref=ref,
         mmproj=None if mmproj is None else projector_of(mmproj.slim.header),
         draft=merged([part.slim.header for part in draft], [part.name for part in draft]) if draft else None,
         draft_parts=tuple(part.stub for part in draft),
+        adapters=tuple(lora_of(part.slim.header, header, part.name) for part in adapters),
     )
 
 

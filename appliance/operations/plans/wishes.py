@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from appliance.operations.use import PLAIN, Mode
 from appliance.planning import Plan, PlanRequest, Reason
 from appliance.planning.values import Profile, Split
 from appliance.settings import Settings
@@ -26,7 +27,7 @@ class Wishes:
     """A smaller model that proposes tokens: a name or a file."""
 
 
-def request_for(settings: Settings, wishes: Wishes, *, embedding: bool = False) -> PlanRequest:
+def request_for(settings: Settings, wishes: Wishes, mode: Mode = PLAIN) -> PlanRequest:
     """The wishes, then the settings, then the planner's own choice."""
     engine = settings.engine
 
@@ -43,7 +44,8 @@ def request_for(settings: Settings, wishes: Wishes, *, embedding: bool = False) 
         reserve=settings.planning.reserve,
         kv_floor=settings.planning.kv_floor,
         profile=wishes.profile or engine.profile,
-        embedding=embedding,
+        embedding=mode.vectors,
+        in_one_piece=mode.in_one_piece,
         n_ubatch=wishes.ubatch,
         cpu_moe=wishes.cpu_moe,
         split=wishes.split or "layer",
