@@ -41,7 +41,10 @@ def candidates(
         found.append(Candidate("flash off", replace(own, flash_attn="off"), "flash"))
     if works_on_cpu(plan):
         found += _threads(own, machine)
-    return tuple({one.knobs: one for one in reversed(found)}.values())[::-1][:MOST]
+    distinct: dict[Knobs, Candidate] = {}
+    for one in found:
+        distinct.setdefault(one.knobs, one)
+    return tuple(distinct.values())[:MOST]
 
 
 def works_on_cpu(plan: Plan) -> bool:

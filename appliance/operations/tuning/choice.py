@@ -64,11 +64,14 @@ def ratios(rounds: Rounds) -> dict[str, Ratio]:
 
 
 def noise_of(rounds: Rounds) -> float:
-    """Half the spread of the engine's defaults over the rounds, of the measure that spread most."""
-    base = [one[ENGINE] for one in rounds]
-    columns = [[s.prefill for s in base], [s.decode for s in base], [s.many for s in base if s.many]]
-    spreads = [(max(c) - min(c)) / 2 / statistics.median(c) for c in columns if c]
-    return max(LEAST_NOISE, *spreads)
+    """By how much two settings swap places without a reason, as a share.
+
+    Half the spread over the rounds of the plan's speeds against the engine's: both are measured in every
+    round, so a machine that gets slower all the time does not count.
+    """
+    pairs = [_over(one[PLAN], one[ENGINE]).all for one in rounds if PLAN in one]
+    spreads = [(max(column) - min(column)) / 2 for column in zip(*pairs, strict=True)]
+    return max(LEAST_NOISE, max(spreads, default=0.0))
 
 
 def choose(rounds: Rounds) -> Verdict:

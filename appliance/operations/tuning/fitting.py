@@ -91,7 +91,7 @@ class Ground:
         known = await asyncio.to_thread(self.lessons.measured, key, build, plan.flags)
         if known is not None or not self.ask_engine:
             return known
-        rows = await asking.once(self.build, self.subject, plan, self.paths, embedding=self.request.embedding)
+        rows = await asking.once(self.build, self.subject, plan, self.paths)
         if rows is not None:
             await asyncio.to_thread(self.lessons.note_measured, key, build, plan.flags, rows)
         return rows
