@@ -86,6 +86,7 @@ def _settings(document: Document) -> list[str]:
     for name, label in (("mmproj", "projector"), ("draft", "draft model")):
         if document.get(name):
             found.append(f"{label} {'on the GPU' if document[name] == 'gpu' else 'in RAM'}")
+    found += [f"adapter {cell(one['name'])} x {one['scale']:g}" for one in document.get("adapters") or ()]
     return found
 
 

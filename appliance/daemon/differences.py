@@ -40,6 +40,9 @@ def notes(serving: ServingSnapshot) -> Iterator[Note]:
     if texts := _reasons(serving, "ran_out_before"):
         detail = f"A smaller plan is used because of an earlier load, not of this one: {'; '.join(texts)}."
         yield Note("ran_out_before", detail, f"To try the larger plan now: {again}.", since)
+    for text in _reasons(serving, "draft_left_out"):
+        todo = "Correct `draft` in the overrides of config.toml, then load the model again."
+        yield Note("draft_left_out", f"{text[:1].upper()}{text[1:]}", todo, since)
 
 
 def _reasons(serving: ServingSnapshot, code: str) -> tuple[str, ...]:

@@ -162,6 +162,7 @@ def _engine(serving: ServingSnapshot) -> dict[str, Any]:
     row["buffers"] = {device: dict(use) for device, use in serving.engine.buffers.items()}
     row["crash"] = None if serving.engine.crash is None else asdict(serving.engine.crash)
     row["devices"] = _devices(serving)
+    row["adapters"] = _adapters(serving)
     row["model"] = serving.ref.ref
     row["state"] = serving.state
     if error is not None and not row["error"]:
@@ -180,6 +181,11 @@ def _devices(serving: ServingSnapshot) -> list[dict[str, Any]]:
     ]
 
 
+def _adapters(serving: ServingSnapshot) -> list[dict[str, Any]]:
+    """The LoRA adapters that change the model: what answers is not the model alone."""
+    return [asdict(one) for one in serving.plan.adapters] if serving.plan is not None else []
+
+
 def _absent_engine(serving: ServingSnapshot) -> dict[str, Any]:
     assert serving.ref is not None
     error = serving.error
@@ -189,6 +195,7 @@ def _absent_engine(serving: ServingSnapshot) -> dict[str, Any]:
         "ready_at", "log_file",
     )  # fmt: skip
     return dict.fromkeys(unknown) | {
+        "adapters": _adapters(serving),
         "id": serving.ref.ref,
         "model": serving.ref.ref,
         "kind": build.kind if build else None,

@@ -35,10 +35,10 @@ def seen_of(
 ) -> Mapping[str, Seen]:
     """By place of the plan. `buffers` in MiB by buffer and purpose, `driver_used` in bytes by device.
 
-    `buffers` are those of the model alone. The driver does not tell a projector or a draft model apart, so
-    with one of them nothing is learned about its own part.
+    `buffers` are those of the model alone. The driver does not tell a projector, a draft model or an adapter
+    apart, so with one of them nothing is learned about its own part.
     """
-    alone = plan.mmproj is None and plan.draft is None
+    alone = plan.mmproj is None and plan.draft is None and not plan.adapters
     full = plan.cpu_moe == 0 and plan.gpu_layers > plan.n_layer
     real = {device.name: _purposes(buffers, device.name) for device in plan.devices}
     as_planned = all(_same_weights(device, real[device.name]) for device in plan.devices)

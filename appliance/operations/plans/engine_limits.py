@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from appliance.engines import Build
-from appliance.engines.features import can
+from appliance.engines.features import WORDS, Feature, can
 from appliance.errors import UsageError
 from appliance.operations.plans.subject import Subject
 from appliance.planning import DeviceMemory, PlanRequest, Reason
@@ -37,7 +37,23 @@ def within(
     if subject.draft is not None and not can(build.kind, "draft"):
         subject = replace(subject, draft=None, draft_parts=())
         notes.append(Reason("draft_engine", f"no draft model: {build.kind} can't be given one"))
+    _require(build, subject)
     return subject, _possible(build, devices, request), tuple(notes)
+
+
+def _require(build: Build, subject: Subject) -> None:
+    """What makes the model what it is can't be left out."""
+    needs: dict[Feature, bool] = {
+        "reranking": subject.mode.reranking,
+        "adapters": len(subject.adapters) > 1,
+    }
+    for feature, is_needed in needs.items():
+        if is_needed and not can(build.kind, feature):
+            raise UsageError(
+                f"{build.kind} can't {WORDS[feature]}.",
+                cause=f"{subject.label} needs that.",
+                hint="Use another engine: --engine xllamacpp or llama-server.",
+            )
 
 
 def _possible(build: Build, devices: Sequence[DeviceMemory], request: PlanRequest) -> PlanRequest:
