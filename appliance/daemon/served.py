@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from appliance.catalog import ModelRef
+from appliance.daemon.load_clock import LoadTimes
 from appliance.engines import EngineSnapshot, EngineState
 from appliance.errors import ApplianceError
+from appliance.operations.lessons.load_times import Estimate
 from appliance.operations.machine.survey import Note, Survey
 from appliance.planning import Plan
 
@@ -28,3 +30,7 @@ class ServingSnapshot:
     """Unix time of the load that this comes from."""
     replanned: Note | None = None
     """Why the plan was made anew while it served."""
+    load_estimate: Estimate | None = None
+    """How long the load takes as far as that can be told before; None: nothing is known of it."""
+    load_times: LoadTimes | None = None
+    """What the last load took."""

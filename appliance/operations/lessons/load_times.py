@@ -129,7 +129,7 @@ def _from_cold(cold: LoadTime, missing: float, disk_bytes_per_s: float | None) -
     return Estimate(max(cold.seconds / 2, cold.seconds + more), "computed")
 
 
-class LoadTimes:
+class RememberedLoads:
     """What is remembered. Any number of processes may have one over the same file."""
 
     def __init__(self, file: Path, *, clock: Callable[[], float] = time.time) -> None:
