@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from appliance.engines import Build
 
 ROOT = Path(__file__).resolve().parents[2]
+_SLEEPER = (sys.executable, "-S", "-c", "import time; time.sleep(600)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +55,27 @@ class Script:
     ignore_sigterm: bool = False
     leak_child: bool = False
     """Leaves a process of its own session behind."""
+    leak_session: bool = False
+    """Leaves one behind that has a session of its own."""
     ctx: int | None = None
     """Tokens per slot that /props tells; None: as asked."""
     probe_status: int = 200
     tokens: tuple[str, ...] = ("Paris", " is", " the", " capital", ".")
     token_s: float = 0.0
     prompt_s: float = 0.0
+    prompt_batches: int = 1
+    """Steps of a prompt, after each of which the counters move."""
     die_after_tokens: int | None = None
     stall_after_tokens: int | None = None
+    """The stream says nothing more, and the counters stand still."""
+    hang_after_tokens: int | None = None
+    """The loop of the engine hangs: nothing but /health is answered any more."""
+    broken_after: int | None = None
+    """After so many chats nothing is decoded any more: each answers 500, and /health is fine."""
     garbage: bool = False
-    """Answers that are not JSON."""
+    """Answers to chats that are not JSON."""
+    garbage_probe: bool = False
+    """Other answers, too."""
     error_after_tokens: int | None = None
     """A late error event, and no [DONE]."""
 
@@ -78,10 +90,50 @@ class _State:
     ready_at: float
     on_cpu: bool
     slot: asyncio.Semaphore = field(init=False)
-    running: int = 0
+    busy: set[int] = field(default_factory=set)
+    """Slots at work."""
+    cached: dict[int, int] = field(default_factory=dict)
+    """Tokens that each slot keeps of its last prompt and reply."""
+    chats: int = 0
+    decodes: int = 0
+    read: int = 0
+    written: int = 0
+    hung: bool = False
 
     def __post_init__(self) -> None:
         self.slot = asyncio.Semaphore(self.slots)
+
+    @contextlib.asynccontextmanager
+    async def one_slot(self, wanted: int | None = None) -> AsyncIterator[int]:
+        """A slot for one request: the wanted one when it is free, else the first."""
+        async with self.slot:
+            free = [number for number in range(self.slots) if number not in self.busy]
+            number = wanted if wanted in free else free[0]
+            assert number is not None
+            self.busy.add(number)
+            try:
+                yield number
+            finally:
+                self.busy.discard(number)
+
+    def metrics(self) -> str:
+        """In the words of llama-server."""
+        rows = (
+            ("counter", "prompt_tokens_total", self.read), ("counter", "n_decode_total", self.decodes),
+            ("counter", "tokens_predicted_total", self.written),
+            ("gauge", "requests_processing", len(self.busy)), ("gauge", "requests_deferred", 0),
+        )  # fmt: skip
+        return "".join(
+            f"# HELP llamacpp:{name} x\n# TYPE llamacpp:{name} {kind}\nllamacpp:{name} {value}\n"
+            for kind, name, value in rows
+        )
+
+    def slot_rows(self) -> list[dict[str, Any]]:
+        return [
+            {"id": number, "n_ctx": self.ctx, "is_processing": number in self.busy}
+            | ({"n_prompt_tokens": self.cached[number]} if number in self.cached else {})
+            for number in range(self.slots)
+        ]
 
 
 def install(folder: Path, script: Script | None = None, *then: Script, devices: Sequence[str] = ()) -> Build:
@@ -114,6 +166,18 @@ def starts(folder: Path) -> int:
     return len(file.read_text().splitlines()) if file.exists() else 0
 
 
+def left(folder: Path) -> list[int]:
+    """The processes that still run of this program, those included that it leaked."""
+    import psutil
+
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if any(str(folder) in word for word in process.cmdline()):
+                found.append(process.pid)
+    return found
+
+
 def main(folder: str, argv: Sequence[str]) -> None:
     """The program."""
     if "--version" in argv:
@@ -132,7 +196,7 @@ def main(folder: str, argv: Sequence[str]) -> None:
         file.write(f"{os.getpid()}\n")
     scripts = json.loads((home / "scripts.json").read_text())
     script = Script(**scripts[min(starts(home), len(scripts)) - 1])
-    _misbehave_first(script)
+    _misbehave_first(script, folder)
     if script.room is not None and int(_option(list(argv), "-c", "0")) > script.room:
         place = script.place if _option(list(argv), "-ngl", "0") != "0" else "CPU"
         print(f"alloc_tensor_range: failed to allocate {place} buffer of size 1056964608", file=sys.stderr)
@@ -141,11 +205,13 @@ def main(folder: str, argv: Sequence[str]) -> None:
     asyncio.run(_serve(script, list(argv)))
 
 
-def _misbehave_first(script: Script) -> None:
+def _misbehave_first(script: Script, folder: str) -> None:
     if script.ignore_sigterm:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if script.leak_child:
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        subprocess.Popen([*_SLEEPER, folder])
+    if script.leak_session:
+        subprocess.Popen([*_SLEEPER, folder], start_new_session=True)
     _die(script.die_at_start)
     for number in range(script.flood_lines):
         print(f"flood {number}: {'x' * 80}", file=sys.stderr)
@@ -262,11 +328,13 @@ async def _get(state: _State, path: str, out: _Writer) -> None:
             "build_info": "fake",
             "is_sleeping": False,
         },
-        "/slots": [{"id": n, "is_processing": n < state.running} for n in range(state.slots)],
+        "/slots": state.slot_rows(),
         "/v1/models": {"object": "list", "data": [{"id": state.alias, "object": "model"}]},
     }
+    if state.hung and path != "/health":
+        await asyncio.sleep(3_600)
     if path == "/metrics":
-        await out.raw(f"llamacpp:requests_processing {state.running}\n".encode())
+        await out.raw(state.metrics().encode())
     elif path in documents:
         await out.json(documents[path])
     else:
@@ -283,23 +351,28 @@ async def _post(state: _State, path: str, body: dict[str, Any], out: _Writer) ->
         where = f"current device: {script.place[-1]}, in function f"
         print("std::bad_alloc" if state.on_cpu else f"CUDA error: out of memory\n  {where}", file=sys.stderr)
         _die(-signal.SIGABRT)
-    if script.probe_status != 200:
+    state.chats += chat
+    broken = script.broken_after is not None and state.chats > script.broken_after
+    if state.hung:
+        await asyncio.sleep(3_600)
+    if broken:
+        await out.error(500, "server_error", "Compute error.")
+    elif script.probe_status != 200:
         await out.error(script.probe_status, "server_error", "Compute error.")
-    elif script.garbage and path != "/completion":
+    elif script.garbage if path != "/completion" else script.garbage_probe:
         await out.raw(b"\x00\xffnot json")
     elif path == "/completion":
-        await out.json({"content": script.tokens[0], "stop": True})
+        async with state.one_slot(body.get("id_slot")) as slot:
+            state.decodes, state.cached[slot] = state.decodes + 1, 2
+            await out.json({"content": script.tokens[0], "stop": True, "id_slot": slot})
     elif path == "/v1/embeddings":
         data = [{"object": "embedding", "index": 0, "embedding": [1.0, 0.0]}]
         usage = {"prompt_tokens": 1, "total_tokens": 1}
         await out.json({"object": "list", "model": state.alias, "data": data, "usage": usage})
     else:
-        async with state.slot:
-            state.running += 1
-            try:
-                await _answer(state, path.endswith("/chat/completions"), body, out)
-            finally:
-                state.running -= 1
+        async with state.one_slot(body.get("id_slot")) as slot:
+            await _answer(state, path.endswith("/chat/completions"), body, out)
+            state.cached[slot] = 5 + len(script.tokens)
 
 
 async def _answer(state: _State, chat: bool, body: dict[str, Any], out: _Writer) -> None:
@@ -307,7 +380,10 @@ async def _answer(state: _State, chat: bool, body: dict[str, Any], out: _Writer)
     wanted = int(body.get("max_tokens") or body.get("max_completion_tokens") or len(script.tokens))
     tokens = script.tokens[:wanted]
     ended = "stop" if len(tokens) == len(script.tokens) else "length"
-    await asyncio.sleep(script.prompt_s)
+    for _ in range(script.prompt_batches):
+        await asyncio.sleep(script.prompt_s / script.prompt_batches)
+        state.decodes += 1
+    state.read += 5
     if not body.get("stream"):
         text = "".join(tokens)
         whole: dict[str, Any] = (
@@ -322,8 +398,9 @@ async def _answer(state: _State, chat: bool, body: dict[str, Any], out: _Writer)
     kind = "chat.completion.chunk" if chat else "text_completion"
     await out.begin_stream()
     for number, token in enumerate(tokens):
-        if not await _trouble(script, out, number):
+        if not await _trouble(state, out, number):
             return
+        state.decodes, state.written = state.decodes + 1, state.written + 1
         part: dict[str, Any] = {"delta": {"content": token}} if chat else {"text": token}
         await out.event(json.dumps(_document(state, kind, part | {"finish_reason": None})))
         await asyncio.sleep(script.token_s)
@@ -338,12 +415,15 @@ async def _answer(state: _State, chat: bool, body: dict[str, Any], out: _Writer)
     await out.end_stream()
 
 
-async def _trouble(script: Script, out: _Writer, number: int) -> bool:
+async def _trouble(state: _State, out: _Writer, number: int) -> bool:
     """False when the stream ends here, without [DONE]."""
+    script = state.script
+    if number == script.hang_after_tokens:
+        state.hung = True
     if number == script.die_after_tokens:
         await asyncio.sleep(0.05)  # the last event shall leave first
         _die(-signal.SIGKILL)
-    if number == script.stall_after_tokens:
+    if state.hung or number == script.stall_after_tokens:
         await asyncio.sleep(3_600)
     if number == script.error_after_tokens:
         error = {"code": 500, "message": "Compute error.", "type": "server_error"}
