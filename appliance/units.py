@@ -83,3 +83,13 @@ def duration(seconds: float | None) -> str:
         return f"{minutes} m {rest:02d} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} m"
+
+
+def about(seconds: float | None) -> str:
+    """Seconds in one unit, for times that need no more: `40 s`, `12 min`, `3 h`, `2 d`; unknown is `n/a`."""
+    if seconds is None:
+        return "n/a"
+    for limit, unit_s, unit in ((90, 1, "s"), (5_400, 60, "min"), (172_800, 3_600, "h")):
+        if seconds < limit:
+            return f"{max(0.0, seconds) / unit_s:.0f} {unit}"
+    return f"{seconds / 86_400:.0f} d"

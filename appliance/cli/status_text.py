@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from appliance.client import EngineRow, GpuRow, StatusSnapshot
-from appliance.client.documents import UsedDevice
-from appliance.units import duration, size
+from appliance.client import EngineRow, GpuRow, StatusSnapshot, UsedDevice
+from appliance.units import about, duration, size
 
 GLYPHS = {"ready": "●", "busy": "●", "loading": "◐", "starting": "◐", "stopping": "◐", "failed": "✖"}
+WIDTH = 80
+"""Characters in a line about a model, so that it stands on one line of any terminal."""
+INDENT = 10
 
 
 def status_lines(snapshot: StatusSnapshot) -> Iterator[str]:
@@ -19,8 +21,9 @@ def status_lines(snapshot: StatusSnapshot) -> Iterator[str]:
     yield f"Daemon    {running.url}/v1 · pid {running.pid} · up {uptime} · version {running.version}"
     model = snapshot.model
     yield f"Model     {model.ref} · {size(model.size)}" if model else "Model     none: appliance up MODEL"
+    now = time.time()
     for engine in snapshot.engines:
-        yield from _engine(engine)
+        yield from _engine(snapshot, engine, now)
     for gpu in snapshot.gpus:
         yield _gpu(gpu)
     if not snapshot.gpus:
@@ -46,30 +49,78 @@ def _no_gpu(snapshot: StatusSnapshot) -> str:
     used = [device for engine in snapshot.engines if engine.gpu_layers for device in engine.devices]
     if not used:
         return "GPU       none found: running on CPU"
-    return f"GPU       none whose driver tells its state; the engine uses {'; '.join(map(_device, used))}"
+    names = "; ".join(dict.fromkeys(map(_device, used)))
+    return f"GPU       none whose driver tells its state; the engine uses {names}"
 
 
 def _device(device: UsedDevice) -> str:
     """`Vulkan0: llvmpipe (LLVM 15), made of the CPU`."""
-    about = f": {device.description}" if device.description else ""
-    return device.name + about + (", made of the CPU" if device.software else "")
+    described = f": {device.description}" if device.description else ""
+    return device.name + described + (", made of the CPU" if device.software else "")
 
 
-def _engine(engine: EngineRow) -> Iterator[str]:
-    software = bool(engine.devices) and all(device.software for device in engine.devices)
-    where = f"on {', '.join(device.name for device in engine.devices)}" if software else "on the GPU"
-    layers = (
-        "n/a" if engine.n_layer is None else f"{_n(engine.gpu_layers)} of {engine.n_layer + 1} layers {where}"
-    )
-    yield f"Engine    {GLYPHS.get(engine.state, '○')} {engine.state} · {engine.build} · pid {_n(engine.pid)}"
-    yield (
-        f"          {layers} · {_n(engine.ctx)} tokens per request · "
-        f"{_n(engine.slots_busy)} of {_n(engine.parallel)} slots busy · {_speed(engine.tokens_per_second)}"
-    )
+def _engine(snapshot: StatusSnapshot, engine: EngineRow, now: float) -> Iterator[str]:
+    """One model in a few words, on lines of at most `WIDTH` characters."""
+    glyph, state = GLYPHS.get(engine.state, "○"), {"absent": "not loaded"}.get(engine.state, engine.state)
+    marks = ["default" if engine.default else "", "pinned" if engine.pinned else ""]
+    yield from _packed("Engine", [f"{glyph} {state}", engine.ref, *marks])
+    yield from _packed("", [*_does(engine, now), _waiting(engine), _stays(snapshot, engine, now)])
+    if engine.serves:
+        process = [engine.build or "n/a", f"pid {_n(engine.pid)}"]
+        yield from _packed(
+            "", [f"{_n(engine.ctx)} tokens per request", _speed(engine.tokens_per_second), *process]
+        )
+    if engine.adapters:
+        yield from _packed("", [f"with {', '.join(one.name or '?' for one in engine.adapters)}"])
     if engine.error:
         yield f"          ✖ {engine.error}" + (f" {engine.cause}" if engine.cause else "")
     if engine.hint:
         yield f"          Do: {engine.hint}"
+
+
+def _packed(label: str, parts: Sequence[str]) -> Iterator[str]:
+    """The parts with marks between, on as few lines as they need; a part is never broken."""
+    lead, line = label.ljust(INDENT), ""
+    for part in filter(None, parts):
+        longer = f"{line} · {part}" if line else part
+        if line and INDENT + len(longer) > WIDTH:
+            yield lead + line
+            lead, longer = " " * INDENT, part
+        line = longer
+    if line:
+        yield lead + line
+
+
+def _does(engine: EngineRow, now: float) -> list[str]:
+    """Where its layers are and how many slots are busy; of one that is on its way, how far it is."""
+    if engine.state in ("starting", "loading"):
+        so_far = None if engine.started_at is None else f"for {about(now - engine.started_at)}"
+        share = None if engine.load_progress is None else f"{engine.load_progress:.0%}"
+        whole = None if engine.load_estimate_s is None else f"takes about {about(engine.load_estimate_s)}"
+        return [part for part in (share, so_far, whole) if part]
+    if not engine.serves:
+        return []
+    return [_layers(engine), f"{_n(engine.slots_busy)} of {_n(engine.parallel)} slots busy"]
+
+
+def _layers(engine: EngineRow) -> str:
+    if engine.n_layer is None:
+        return "layers n/a"
+    if engine.on_cpu:
+        return f"all {engine.n_layer + 1} layers on the CPU"
+    where = f"on {', '.join(device.name for device in engine.devices)}" if engine.software else "on the GPU"
+    return f"{_n(engine.gpu_layers)} of {engine.n_layer + 1} layers {where}"
+
+
+def _waiting(engine: EngineRow) -> str:
+    return f"{engine.queued} waiting" if engine.queued else ""
+
+
+def _stays(snapshot: StatusSnapshot, engine: EngineRow, now: float) -> str:
+    """Until when it stays loaded; nothing where no end is in sight."""
+    if engine.makes_way:
+        return f"makes way for {snapshot.makes_way_for(engine) or 'another model'}"
+    return "" if engine.unload_at is None else f"unloads in {about(engine.unload_at - now)}"
 
 
 def _gpu(gpu: GpuRow) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from appliance.client.documents import (
     DaemonRow,
     DeviceRow,
-    EngineRow,
     GpuRow,
     HostRow,
     ModelRow,
@@ -22,11 +21,14 @@ from appliance.client.documents import (
     TodayRow,
 )
 from appliance.client.door import Client
+from appliance.client.engine_rows import AdapterRow, CrashRow, EngineRow, UsedDevice
 from appliance.client.status import StatusSnapshot
 from appliance.client.transfers import DownloadRow, ErrorRow, StartRow
 
 __all__ = [
+    "AdapterRow",
     "Client",
+    "CrashRow",
     "DaemonRow",
     "DeviceRow",
     "DownloadRow",
@@ -44,4 +46,5 @@ __all__ = [
     "StartRow",
     "StatusSnapshot",
     "TodayRow",
+    "UsedDevice",
 ]

@@ -30,49 +30,6 @@ class ModelRow(Document):
 
 
 @dataclass(frozen=True, slots=True)
-class UsedDevice(Document):
-    """A device that an engine uses, as it lists it; `software`: made of the CPU, no GPU."""
-
-    name: str
-    description: str | None
-    software: bool | None
-
-
-@dataclass(frozen=True, slots=True)
-class EngineRow(Document):
-    """One engine child. `gpu_layers` and `ctx` (tokens per request) are read back from the engine.
-
-    `state` is absent, starting, loading, ready, busy, stopping or failed; `load_progress` runs from 0 to 1.
-    `error` says what happened, `cause` why, `hint` what to do next.
-    """
-
-    READERS: ClassVar[Mapping[str, Callable[[object], object]]] = {"devices": rows(UsedDevice)}
-
-    id: str
-    model: str | None
-    kind: str | None
-    build: str | None
-    pid: int | None
-    state: str
-    gpu_layers: int | None
-    n_layer: int | None
-    ctx: int | None
-    parallel: int | None
-    slots_busy: int | None
-    tokens_per_second: float | None
-    prefill_per_second: float | None
-    restarts: int | None
-    started_at: float | None
-    ready_at: float | None
-    error: str | None
-    cause: str | None
-    hint: str | None
-    last_lines: tuple[str, ...]
-    load_progress: float | None
-    devices: tuple[UsedDevice, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class GpuRow(Document):
     """One GPU. Degrees Celsius, watts, percent; `age_s` is the age of the sample.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
@@ -10,15 +9,13 @@ from urllib.parse import quote, urlencode
 from appliance import __version__
 from appliance.client import record
 from appliance.client.documents import PlanDocument, RemoteRow, RequestRow
-from appliance.client.fields import mapping, rows
+from appliance.client.fields import rows
 from appliance.client.status import StatusSnapshot
 from appliance.client.transfers import DownloadRow, StartRow
 from appliance.client.transport import Transport
 from appliance.errors import NoDaemon
 
 if TYPE_CHECKING:
-    from http.client import HTTPResponse
-
     from appliance.client.library import CatalogRow, EngineList, EventPage, LogPage, SettingRow
     from appliance.paths import Paths
 
@@ -90,8 +87,10 @@ class Client:
 
     def events(self, *, silence_s: float = 60.0) -> Iterator[StatusSnapshot]:
         """A snapshot now, then one on each change. Ends when the daemon closes the stream."""
+        from appliance.client.stream import snapshots
+
         with self._transport.stream("/api/events", timeout_s=silence_s) as response:
-            yield from _snapshots(response)
+            yield from snapshots(response)
 
     def models(self) -> tuple[CatalogRow, ...]:
         """All variants that the catalog lists, with what is here."""
@@ -183,12 +182,28 @@ class Client:
         gpu_layers: int | None = None,
         ctx: int | None = None,
         parallel: int | None = None,
+        kv: str | None = None,
         timeout_s: float = LOAD_S,
     ) -> dict[str, Any]:
-        """Serve a model that is here. None leaves the choice to the planner."""
-        options = {"gpu_layers": gpu_layers, "ctx": ctx, "parallel": parallel}
+        """Load a model that is here; it becomes the default. None leaves the choice to the planner.
+
+        One that is loaded is planned and loaded anew.
+        """
+        options = {"gpu_layers": gpu_layers, "ctx": ctx, "parallel": parallel, "kv": kv}
         body = {key: value for key, value in options.items() if value is not None}
         return self.call("POST", f"/api/models/{_name(ref)}/load", body, timeout_s=timeout_s)
+
+    def unload(self, ref: str) -> dict[str, Any]:
+        """Free a model's memory; a load that is under way ends. A request loads it again."""
+        return self.call("POST", f"/api/models/{_name(ref)}/unload", {}, timeout_s=STOP_S)
+
+    def restart(self, ref: str, *, timeout_s: float = LOAD_S) -> dict[str, Any]:
+        """Load a model again with the same wishes and what is free now. Raises what the load ended with."""
+        return self.call("POST", f"/api/models/{_name(ref)}/restart", {}, timeout_s=timeout_s)
+
+    def pin(self, ref: str, pinned: bool) -> dict[str, Any]:
+        """Keep a model loaded once it is, or no longer; `models.pinned` of the settings is changed."""
+        return self.call("POST", f"/api/models/{_name(ref)}/pin", {"pinned": pinned})
 
     def verify(self, ref: str, *, timeout_s: float = LOAD_S) -> dict[str, Any]:
         """Hash a model's files again. Raises NotVerified when they are damaged."""
@@ -254,11 +269,14 @@ class Client:
         return self.call("PATCH", "/api/settings", {"key": key, "value": value})
 
     def stop_engine(self) -> None:
-        """Unload the model; the gateway keeps answering (from a remote, or with 503)."""
+        """Unload all models; the gateway keeps answering (from a remote, or with 503).
+
+        Requests load none until a person does.
+        """
         self.call("POST", "/api/engine/stop", {}, timeout_s=PROBE_S)
 
     def restart_engine(self, *, timeout_s: float = LOAD_S) -> None:
-        """Stop the engine if it runs, plan again with the same wishes and what is free now, and start it."""
+        """Load the default model again: plan with the same wishes and what is free now."""
         self.call("POST", "/api/engine/restart", {}, timeout_s=timeout_s)
 
     def shutdown(self) -> None:
@@ -270,20 +288,3 @@ class Client:
     ) -> dict[str, Any]:
         """One call of the control plane; its document as it came. Raises what the daemon reports."""
         return self._transport.call(method, path, body, timeout_s=timeout_s or self._quick_s)
-
-
-def _snapshots(response: HTTPResponse) -> Iterator[StatusSnapshot]:
-    """Server-sent events as snapshots; comments and events that hold no JSON object are passed over."""
-    data: list[bytes] = []
-    while line := response.readline():
-        stripped = line.rstrip(b"\r\n")
-        if stripped.startswith(b"data:"):
-            data.append(stripped[5:].removeprefix(b" "))
-        elif not stripped and data:
-            try:
-                document = json.loads(b"\n".join(data))
-            except ValueError:
-                document = None
-            data.clear()
-            if mapping(document):
-                yield StatusSnapshot.parse(document)

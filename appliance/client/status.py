@@ -8,7 +8,6 @@ from typing import Any, Self
 
 from appliance.client.documents import (
     DaemonRow,
-    EngineRow,
     GpuRow,
     HostRow,
     ModelRow,
@@ -19,6 +18,7 @@ from appliance.client.documents import (
     RequestRow,
     TodayRow,
 )
+from appliance.client.engine_rows import EngineRow
 from appliance.client.fields import mapping, maybe, number, rows, text
 from appliance.client.transfers import DownloadRow
 
@@ -34,6 +34,7 @@ class StatusSnapshot:
     model: ModelRow | None
     plan: PlanDocument | None
     engines: tuple[EngineRow, ...]
+    """The default model first, then as they were used."""
     gpus: tuple[GpuRow, ...]
     thermal: str | None
     """The worst heat state: cool, warm, throttled, critical or unknown."""
@@ -56,9 +57,33 @@ class StatusSnapshot:
 
     @property
     def engine(self) -> EngineRow | None:
-        """The engine of the served model, else the first one, else None."""
+        """The engine of the default model, else the first one, else None."""
         wanted = self.model.ref if self.model else None
-        return next((e for e in self.engines if e.model == wanted), self.engines[0] if self.engines else None)
+        marked = next((e for e in self.engines if e.default), None)
+        named = next((e for e in self.engines if e.model == wanted), None)
+        return marked or named or (self.engines[0] if self.engines else None)
+
+    @property
+    def others(self) -> tuple[EngineRow, ...]:
+        """The rows beside `engine`, in their order."""
+        main = self.engine
+        return tuple(row for row in self.engines if row is not main)
+
+    def engine_of(self, ref: str) -> EngineRow | None:
+        """The row of a model; None when it is not loaded, wanted or failed."""
+        return next((row for row in self.engines if row.model == ref), None)
+
+    def makes_way_for(self, row: EngineRow) -> str | None:
+        """The model that `row` makes way for; None when it makes way for none, or it is not clear for which.
+
+        It is the one that is being loaded or is wanted, and is not there.
+        """
+        if not row.makes_way:
+            return None
+        missing = [one for one in self.engines if one is not row and one.queued and not one.serves]
+        loading = [one for one in missing if one.state in ("starting", "loading")]
+        found = loading or missing
+        return found[0].ref if len(found) == 1 else None
 
     @classmethod
     def parse(cls, document: object) -> Self:
