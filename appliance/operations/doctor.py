@@ -44,7 +44,8 @@ async def examine(paths: Paths, daemon_url: str | None) -> tuple[Finding, ...]:
     findings.append(_catalog(paths))
     findings.append(await asyncio.to_thread(_port, config, daemon_url))
     looked = await survey(config, paths=paths)
-    findings += [*_engines(looked), *await asyncio.to_thread(_builds, paths, looked), *_gpu(looked), *_remotes(config)]
+    findings += [*_engines(looked), *await asyncio.to_thread(_builds, paths, looked)]
+    findings += [*_gpu(looked), *_remotes(config)]
     return tuple(findings)
 
 

@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from appliance.engines.adapters import Listen, command, slots_of
 from appliance.engines.children.xllamacpp_child import use_devices
 from appliance.engines.devices import from_json, from_text, is_software
 from appliance.engines.environment import child_environment
-from appliance.engines.floor import floor_note
+from appliance.engines.floor import OLD, UNDATED, age, floor_note
 from appliance.errors import EngineFailed, NoEngine
 from appliance.planning import DeviceMemory
 from appliance.units import MIB
@@ -109,22 +110,93 @@ def test_software_devices(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "version", "words"),
+    ("kind", "version", "old"),
     [
-        ("llama-server", "10434 (abc)", None),
-        ("llama-server", "6123 (abc)", "older"),
-        ("llama-server", "0.1.0-dev (build 1, commit 7e4c0a9)", "can't be dated"),
-        ("xllamacpp", "2026.10.11549", None),
-        ("xllamacpp", "2026.7.9000", "older"),
-        ("xllamacpp", "2027.1.13000", None),
-        ("llama-cpp-python", "0.3.36", None),
-        ("llama-cpp-python", "0.3.16", "older"),
+        ("llama-server", "10434 (abc)", "new"),
+        ("llama-server", "6123 (abc)", "old"),
+        ("llama-server", "0.8.0 (build 11800, commit 7e4c0a9)", "new"),
+        ("llama-server", "0.1.0-dev (build 1, commit 7e4c0a9)", "unknown"),
+        ("xllamacpp", "2026.10.11549", "new"),
+        ("xllamacpp", "2026.8.10229", "old"),
+        ("xllamacpp", "2026.7.9000", "old"),
+        ("xllamacpp", "2027.1.13000", "new"),
+        ("xllamacpp", "0.2.14", "old"),
+        ("llama-cpp-python", "0.3.36", "new"),
+        ("llama-cpp-python", "0.3.16", "old"),
+        ("llama-cpp-python", "unknown", "unknown"),
     ],
 )
-def test_the_security_floor_is_a_note(kind: EngineKind, version: str, words: str | None) -> None:
-    note = floor_note(kind, version)
-    assert (words is None) == (note is None)
-    assert words is None or words in str(note)
+def test_the_security_floor(kind: EngineKind, version: str, old: str) -> None:
+    assert age(kind, version) == old
+    assert (floor_note(age(kind, version)) is None) == (old == "new")
+
+
+def named(build: Build, name: str, **changes: Any) -> Build:
+    return replace(build, name=name, **changes)
+
+
+OLD_GPU = named(GPU_SERVER, "llama-server", old=True, note=OLD)
+NEW = named(X, "xllamacpp")
+
+
+def test_an_old_build_is_not_chosen_unless_allowed() -> None:
+    assert choose((OLD_GPU, NEW), "auto").build is NEW
+    assert choose((OLD_GPU, NEW), "auto", allow_old=True).build is OLD_GPU
+    with pytest.raises(NoEngine) as caught:
+        choose((OLD_GPU,), "auto")
+    assert caught.value.cause == f"llama-server 1: {OLD}"
+    assert "engine.allow_old true" in str(caught.value.hint)
+    with pytest.raises(NoEngine) as caught:
+        choose((OLD_GPU, NEW), "llama-server")
+    assert "engine.allow_old true" in str(caught.value.hint)
+
+
+def test_one_that_cannot_be_dated_is_chosen_with_its_note() -> None:
+    undated = named(GPU_SERVER, "llama-server", note=UNDATED)
+    assert choose((undated, NEW), "auto").build is undated
+
+
+INSTALLED = replace(GPU_X, name="cu128-1", home="/d/cu128-1/files", build="xllamacpp 1 cu128")
+
+
+def test_the_users_choice_is_kept() -> None:
+    choice = choose((INSTALLED, NEW), "auto", use="xllamacpp")
+    assert (choice.build, choice.reason, choice.replaced) == (NEW, "chosen by `engines use`", None)
+    choice = choose((GPU_SERVER, INSTALLED), "auto", use="cu128-1")
+    assert choice.build is INSTALLED
+    assert "RTX 4070" in choice.reason
+
+
+@pytest.mark.parametrize(
+    ("there", "words"),
+    [
+        (None, "is not here any more"),
+        (replace(INSTALLED, usable=False, note="It failed its test load."), "failed its test load"),
+        (replace(INSTALLED, old=True, note=OLD), "is older than"),
+    ],
+)
+def test_a_choice_that_does_not_work_is_never_replaced_silently(there: Build | None, words: str) -> None:
+    choice = choose((NEW,) if there is None else (there, NEW), "auto", use="cu128-1")
+    assert choice.build is NEW
+    assert choice.replaced is not None
+    assert "cu128-1" in choice.replaced
+    assert words in choice.replaced
+    assert choice.replaced in choice.reason
+
+
+def test_a_wanted_kind_wins_over_the_users_choice_and_says_so() -> None:
+    choice = choose((INSTALLED, named(SERVER, "llama-server")), "llama-server", use="cu128-1")
+    assert (choice.build.name, choice.replaced) == ("llama-server", None)
+    assert "cu128-1" in choice.reason
+    assert choose((INSTALLED, NEW), "xllamacpp", use="xllamacpp").build is NEW
+
+
+def test_without_a_gpu_the_environments_own_build_comes_before_an_installed_one() -> None:
+    blind = replace(INSTALLED, devices=(), sees_gpu=False)
+    assert choose((blind, NEW), "auto").build is NEW
+    assert choose((blind, NEW), "xllamacpp").build is NEW
+    assert choose((NEW, INSTALLED), "xllamacpp").build is INSTALLED
+    assert choose((blind,), "auto").build is blind
 
 
 async def test_a_server_on_path_is_found_and_a_broken_one_is_listed_not_used(
@@ -158,6 +230,10 @@ def test_the_environment_is_cleaned() -> None:
         "APPLIANCE_ENGINE": "m", "GGML_NO_BACKTRACE": "1", "PYTHONUNBUFFERED": "1",
     }  # fmt: skip
     assert child_environment(python=True, base=base)["PYTHONPATH"] == "/p"
+    assert child_environment(python=True, home="/e", base=base)["PYTHONPATH"] == "/e:/p"
+    installed = child_environment(home="/e", program="/e/bin/llama-server", base=base)
+    assert installed["LD_LIBRARY_PATH"] == "/e/bin:/l"
+    assert "PYTHONPATH" not in installed
 
 
 async def test_the_flags_of_llama_server(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def _local(
             hint="--source takes an index, a project page, a wheel's address, or a local wheel or folder.",
         )
     links = [Link(file.name, file.absolute().as_uri(), None) for file in files]
-    chosen = _best(links, version, tags)
+    chosen = _best(links, version if path.is_dir() else None, tags)  # a file by its name is meant
     notes += ("A local file: its hash is taken as the pin.",)
     return Found(chosen, wanted.backend, Path(url2pathname(urlsplit(chosen.link.url).path)), notes)
 
@@ -130,8 +130,7 @@ def _best(links: Sequence[Link], version: str | None, tags: Sequence[Tag]) -> Ca
     """xllamacpp of the installed version where there is any xllamacpp, else the newest of what there is."""
     ours = [link for link in links if (c := wheels.candidate(link)) and index.normal(c.project) == PROJECT]
     if ours:
-        one_file = len(links) == 1  # the user means this one
-        return wheels.choose(ours, tags, project=PROJECT, version=None if one_file else version)
+        return wheels.choose(ours, tags, project=PROJECT, version=version)
     return wheels.choose(links, tags)
 
 

@@ -1,0 +1,1 @@
+"""Engine builds: from an index to a model that is served."""
