@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from appliance.engines.startup import Ahead, Preheat, Report, where_of
-from appliance.operations.lessons.load_times import WARM, Estimate, LoadTime
+from appliance.operations.lessons.load_times import WARM, Estimate, LoadTime, RememberedLoads
 from appliance.operations.start_estimate import StartLook, look_at
 from appliance.paths import Paths
 from appliance.planning import Plan
