@@ -20,6 +20,8 @@ _REQUESTS_FAULT = re.compile(
     r"|^unable to generate parser|^unsupported |^invalid (request|argument|image|audio)",
     re.IGNORECASE,
 )
+_ONE_PIECE = re.compile(r"^input \((\d{1,9}) tokens\) is too large to process.*batch size: (\d{1,9})\)")
+"""Of a text that becomes a vector: the engine works on it at once."""
 _SHORTEST_SECRET = 4
 """Characters; hiding a shorter one would take words apart."""
 
@@ -41,11 +43,23 @@ class Told:
     def judged(self) -> Told:
         """An engine's error with the status that it should have: llama-server answers 500, too, when it is
         the request that is at fault."""
+        if self.status >= 500 and (found := _ONE_PIECE.search(self.message)) is not None:
+            return self._too_long(int(found[1]), int(found[2]))
         if self.status < 500 or not (
             self.type == "invalid_request_error" or _REQUESTS_FAULT.search(self.message)
         ):
             return self
         return replace(self, status=400, kind="bad_request", type="invalid_request_error")
+
+    def _too_long(self, tokens: int, most: int) -> Told:
+        return replace(
+            self,
+            status=400,
+            kind="context",
+            type="exceed_context_size_error",
+            message=f"The input has {tokens} tokens; this model takes at most {most} of one text.",
+            numbers={"n_prompt_tokens": tokens, "n_ctx": most},
+        )
 
     def without(self, secret: str) -> Told:
         """The same with `secret` hidden, wherever the upstream repeats it."""

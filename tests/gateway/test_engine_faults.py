@@ -62,6 +62,20 @@ async def test_a_500_that_blames_the_request_is_a_400(house: House, message: str
     assert house.far.seen == []
 
 
+async def test_a_text_that_is_too_long_for_one_piece_is_told_its_length_and_the_limit(house: House) -> None:
+    message = (
+        "input (803 tokens) is too large to process. increase the physical batch size "
+        "(current batch size: 512)"
+    )
+    house.engine.script = Script(status=500, error={"code": 500, "message": message, "type": "server_error"})
+    async with house.post("/v1/embeddings", model="embedder", input="x") as got:
+        assert got.status == 400
+        assert got.headers["X-Appliance-Reason"] == "reject.context"
+        error = (await got.json())["error"]
+    assert error["message"] == "The input has 803 tokens; this model takes at most 512 of one text."
+    assert (error["code"], error["n_prompt_tokens"], error["n_ctx"]) == ("context_length_exceeded", 803, 512)
+
+
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("script", [DOWN["dies"], DOWN["ends"]])
 async def test_an_engine_that_died_is_waited_for_when_no_remote_may_answer(
