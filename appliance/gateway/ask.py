@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, cast
 
@@ -36,6 +36,8 @@ class Ask:
     """How many choices must finish."""
     n: int = 1
     """Choices of each prompt."""
+    no_store: bool = False
+    """The prompt may be written nowhere."""
 
 
 def parse(raw: bytes) -> dict[str, Any]:
@@ -59,7 +61,15 @@ def model_name(body: Mapping[str, Any]) -> str | None:
 
 
 def understand(
-    path: str, kind: Kind, body: Mapping[str, Any], served: Served, caller: Caller, *, wish: Wish, lane: Lane
+    path: str,
+    kind: Kind,
+    body: Mapping[str, Any],
+    served: Served,
+    caller: Caller,
+    *,
+    wish: Wish,
+    lane: Lane,
+    no_store: bool = False,
 ) -> Ask:
     """Everything that is known before routing. Raises Rejected for what nobody can answer."""
     clean = fields.common(body, kind, served.use)
@@ -83,6 +93,7 @@ def understand(
         stream=kind != "embedding" and clean.get("stream") is True,
         wants_usage=isinstance(options, Mapping) and options.get("include_usage") is True,
         n=clean.get("n") or 1,
+        no_store=no_store,
         choices=(clean.get("n") or 1) * (_prompts(clean) if kind == "completion" else 1),
     )
 
@@ -108,6 +119,11 @@ def lane_of(header: str | None, batch_path: bool) -> Lane:
     if word not in ("interactive", "batch"):
         raise _bad("X-Appliance-Priority must be interactive or batch.")
     return cast("Lane", word)
+
+
+def no_store_of(headers: Sequence[str]) -> bool:
+    """`Cache-Control` says `no-store`: nothing of the request may be written to disk."""
+    return any(part.strip().lower() == "no-store" for line in headers for part in line.split(","))
 
 
 def estimate_tokens(body: Mapping[str, Any]) -> int | None:

@@ -173,7 +173,16 @@ async def _understood(request: web.Request, gate: Gate, course: Course, batch: b
     kind = _KINDS[course.path]
     if kind == "embedding" and "embedding" not in served.use:
         raise _not_for_embeddings(gate, served.id)
-    return asking.understand(course.path, kind, body, served, course.caller, wish=wish, lane=course.lane)
+    return asking.understand(
+        course.path,
+        kind,
+        body,
+        served,
+        course.caller,
+        wish=wish,
+        lane=course.lane,
+        no_store=asking.no_store_of(request.headers.getall("Cache-Control", ())),
+    )
 
 
 def _resolved(gate: Gate, name: str | None) -> Served:

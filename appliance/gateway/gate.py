@@ -31,6 +31,7 @@ class Gate:
         self.local = ports.local
         self.remotes = ports.remotes
         self.host = ports.host
+        self.privacy = ports.privacy
         self.limits = limits
         self.metrics = Metrics()
         self.closing = Closing()

@@ -27,6 +27,7 @@ from appliance.gateway.gate import Gate
 from appliance.gateway.held import held, unheard
 from appliance.gateway.ports import RemoteTarget, ReportedOutcome
 from appliance.gateway.pump import Pump, Sink
+from appliance.gateway.secluded import secluded
 from appliance.routing import FAILED_NOW, Decision, Side, View, after_failure, after_wait, decide, heat
 
 _MAX_MOVES = 8
@@ -179,11 +180,12 @@ class Journey:
     async def _ask_engine(self, endpoint: Endpoint, body: dict[str, Any], place: Place, running: int) -> None:
         """One try. Raises UpstreamFailed, UpstreamRefused."""
         ask, gate, course = self._ask, self._gate, self._course
-        call = upstream.open_local(
-            gate.tcp, endpoint, ask.path, self._worded(body), course.request_id, gate.limits
-        )
         try:
-            with held(gate.local, ask.served) as beat:
+            with secluded(gate, ask, course, endpoint) as more, held(gate.local, ask.served) as beat:
+                worded = {**self._worded(body), **more}
+                call = upstream.open_local(
+                    gate.tcp, endpoint, ask.path, worded, course.request_id, gate.limits
+                )
                 await self._attempt(call, "local", beat)
             place.completed = True
         except EngineUnavailable as error:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from appliance.engines.slots.privacy import Privacy
 
 if TYPE_CHECKING:
     from appliance.engines import Endpoint
@@ -218,6 +220,8 @@ class Ports:
     remotes: Remotes
     journal: Journal
     host: Host
+    privacy: Privacy = field(default_factory=Privacy)
+    """Which slots of engines hold prompts that must not be written."""
 
 
 class Host(Protocol):

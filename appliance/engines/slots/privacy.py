@@ -68,7 +68,8 @@ class Privacy:
         book.inside += 1
         slot = None if spreads else _free(book, slots)
         try:
-            yield _taken(book, slot)
+            told = _taken(book, slot)
+            yield told if slots != 1 else {}
         finally:
             book.inside -= 1
             book.running.discard(-1 if slot is None else slot)
