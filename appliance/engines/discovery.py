@@ -39,6 +39,8 @@ VULKAN_S = 5.0
 CHILDREN = Path(__file__).parent / "children"
 _PACKAGES: dict[EngineKind, str] = {"xllamacpp": "xllamacpp", "llama-cpp-python": "llama_cpp_python"}
 """Distributions of the engines in our own environment, the faster one on a CPU first."""
+_MODULES: dict[EngineKind, str] = {"xllamacpp": "xllamacpp", "llama-cpp-python": "llama_cpp"}
+"""What is imported of them."""
 ON_PATH = "llama-server-on-path"
 """The name of the one on PATH beside a configured one."""
 _VERSION = re.compile(r"version: (\S.*)")
@@ -70,9 +72,7 @@ async def installed(paths: Paths, record: Installed, *, untested: bool = False) 
     path = None if record.program is None else str(home / record.program)
     tested = record.tested
     if not untested and (tested is None or not tested.ok):
-        build = Build(
-            record.kind, path, record.version, record.build, note=_untested(record), usable=False
-        )
+        build = Build(record.kind, path, record.version, record.build, note=_untested(record), usable=False)
     elif path is not None:
         build = await _llama_server(path, record.name, str(home))
     else:
@@ -83,6 +83,16 @@ async def installed(paths: Paths, record: Installed, *, untested: bool = False) 
         date_about=record.date_about, old=found == "old",
         note=build.note if not build.usable else floor_note(found),
     )  # fmt: skip
+
+
+async def asked_again(build: Build) -> Build:
+    """The same build as it answers now: a device may have gone, or be back. It is unusable if it does not."""
+    if build.path is not None:
+        now = await _llama_server(build.path, build.name, build.home)
+    else:
+        module = _MODULES[build.kind]
+        now = await _asked(build.kind, module, build.version or "", build.build, build.home)
+    return replace(build, devices=now.devices, sees_gpu=now.sees_gpu, usable=now.usable, note=now.note)
 
 
 def _same(one: str, other: str) -> bool:

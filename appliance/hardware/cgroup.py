@@ -15,6 +15,8 @@ from appliance.hardware.sysfs import Roots, read_int, read_text
 
 _UNLIMITED = 1 << 60
 """v1 writes "no limit" as a huge number."""
+_LAYERED = ("overlay", "fuse.fuse-overlayfs", "aufs")
+"""File systems of an image's layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,16 @@ def read(roots: Roots) -> Limits:
         available=min((left for _, left in pairs if left is not None), default=None),
         cpus=min(quotas, default=None),
     )
+
+
+def in_container(roots: Roots) -> bool:
+    """Whether this process most likely runs in a container: its root is a stack of image layers."""
+    for line in (read_text(roots.proc / "self" / "mountinfo") or "").splitlines():
+        mount, _, kind = line.partition(" - ")
+        fields = mount.split()
+        if len(fields) > 4 and fields[4] == "/":
+            return kind.split(" ")[0] in _LAYERED
+    return False
 
 
 def _levels(roots: Roots, controller: str) -> list[Path]:

@@ -10,9 +10,9 @@ import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Mapping
 
-from appliance.hardware import amd, apple, cgroup, cores, host, nvidia
+from appliance.hardware import amd, apple, cgroup, cores, host, nvidia, nvml
 from appliance.hardware.sysfs import Roots
-from appliance.hardware.types import Gpu, Machine
+from appliance.hardware.types import Gpu, Machine, Trouble
 
 log = logging.getLogger("appliance.hardware")
 
@@ -28,7 +28,7 @@ def detect(*, roots: Roots = Roots(), wake: bool = False) -> Machine:  # noqa: B
     loaded, say). Use `detect_safely` in a process that must not hang or crash with a vendor's driver.
     """
     found = nvidia.detect(roots, wake=wake)
-    return _machine(found.gpus, found.notes, roots)
+    return _machine(found.gpus, found.notes, roots, found.trouble)
 
 
 async def detect_safely(
@@ -46,7 +46,7 @@ async def detect_safely(
             *argv, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, env=dict(env) if env is not None else None
         )
     except OSError as error:
-        return await _without_driver(f"The GPU could not be looked at: {error.strerror}.")
+        return await _without_driver(f"The GPU could not be looked at: {error.strerror}.", silent=False)
     try:
         async with asyncio.timeout(timeout_s):
             out, _ = await child.communicate()
@@ -60,7 +60,9 @@ async def detect_safely(
     return machine
 
 
-def _machine(gpus: tuple[Gpu, ...], notes: tuple[str, ...], roots: Roots) -> Machine:
+def _machine(
+    gpus: tuple[Gpu, ...], notes: tuple[str, ...], roots: Roots, trouble: Trouble | None = None
+) -> Machine:
     everything = (*gpus, *amd.with_holders(amd.detect(roots), roots), *apple.detect())
     limits = cgroup.read(roots)
     memory, cpus = host.ram(limits), cores.cores(limits, roots)
@@ -74,13 +76,19 @@ def _machine(gpus: tuple[Gpu, ...], notes: tuple[str, ...], roots: Roots) -> Mac
         cpu_name=host.cpu_name(roots),
         notes=(*notes, *host.notes(limits), *(() if everything or notes else (_NO_GPU,))),
         cores_performance=cpus.performance,
+        trouble=trouble,
     )
 
 
-async def _without_driver(note: str) -> Machine:
-    """Everything that can be read without a vendor's library."""
+async def _without_driver(note: str, *, silent: bool = True) -> Machine:
+    """Everything that can be read without a vendor's library. `silent`: since the driver said nothing."""
     roots = Roots()
-    return await asyncio.to_thread(lambda: _machine(nvidia.from_bus(roots), (note,), roots))
+
+    def look() -> Machine:
+        gpus = nvidia.from_bus(roots)
+        return _machine(gpus, (note,), roots, nvml.trouble("no_answer") if gpus and silent else None)
+
+    return await asyncio.to_thread(look)
 
 
 async def _end(child: Process) -> None:

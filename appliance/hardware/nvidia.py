@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from appliance.hardware import holders, nvml
+from appliance.hardware import cgroup, holders, nvml
 from appliance.hardware.nvml import NvmlDown, query
 from appliance.hardware.sysfs import (
     NVIDIA,
@@ -15,7 +15,7 @@ from appliance.hardware.sysfs import (
     pci_address,
     read_text,
 )
-from appliance.hardware.types import Gpu
+from appliance.hardware.types import Gpu, Trouble
 from appliance.text import clean_line
 
 _MEMORY_V2 = 0x02000028
@@ -37,6 +37,8 @@ class Found:
 
     gpus: tuple[Gpu, ...] = ()
     notes: tuple[str, ...] = ()
+    trouble: Trouble | None = None
+    """Why one of them can't be used."""
 
 
 def detect(roots: Roots, *, wake: bool = False) -> Found:
@@ -53,8 +55,15 @@ def detect(roots: Roots, *, wake: bool = False) -> Found:
     except NvmlDown as error:
         if not cards and error.trouble.state == "library_missing":
             return Found()
-        return Found(from_bus(roots), (str(error.trouble),))
+        why = _where_it_stands(error.trouble, roots)
+        return Found(from_bus(roots), (str(why),), why)
     return found
+
+
+def _where_it_stands(why: Trouble, roots: Roots) -> Trouble:
+    """In a container that lost its devices, NVML answers with an unknown error or lacks the permission."""
+    lost = why.state in ("unknown_error", "no_permission") and cgroup.in_container(roots)
+    return nvml.trouble("container") if lost else why
 
 
 def from_bus(roots: Roots) -> tuple[Gpu, ...]:
@@ -116,12 +125,14 @@ def _driver() -> str | None:
 def _from_nvml() -> Found:
     gpus: list[Gpu] = []
     notes: list[str] = []
+    trouble: Trouble | None = None
     for index, handle in handles():
         try:
             gpu = identify(index, handle)
             gpu = replace(gpu, holders=holders.of_nvidia(handle, gpu.total))
         except NvmlDown as error:
-            notes.append(f"GPU {index}: {error.trouble}")
+            trouble = error.trouble
+            notes.append(f"GPU {index}: {trouble}")
             gpus.append(Gpu(id=f"nvidia-{index}", index=index, name="NVIDIA GPU", backend="cuda"))
             continue
         gpus.append(gpu)
@@ -129,7 +140,7 @@ def _from_nvml() -> Found:
             notes.append(f"{gpu.name} does not tell its memory; it may share the system's RAM.")
     if not gpus:
         notes.append("The NVIDIA driver runs and shows no GPU to this user or container.")
-    return Found(tuple(gpus), tuple(notes))
+    return Found(tuple(gpus), tuple(notes), trouble)
 
 
 def _from_bus(card: PciDisplay, index: int, roots: Roots) -> Gpu:

@@ -17,34 +17,19 @@ import ctypes
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any
+
+from appliance.hardware.types import Trouble, TroubleState
 
 log = logging.getLogger("appliance.hardware")
-
-NvmlState = Literal[
-    "library_missing", "driver_not_loaded", "version_mismatch", "no_permission", "gpu_lost", "unknown_error"
-]
 
 _ABSENT = frozenset({3, 13, 25})
 _UNKNOWN = 999
 _NO_PERMISSION = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """Why NVML, or one GPU, can't be read."""
-
-    state: NvmlState
-    message: str
-    fix: str
-
-    def __str__(self) -> str:
-        return f"{self.message} {self.fix}"
-
-
-_TROUBLES: dict[NvmlState, Trouble] = {
+_TROUBLES: dict[TroubleState, Trouble] = {
     trouble.state: trouble
     for trouble in (
         Trouble(
@@ -68,6 +53,16 @@ _TROUBLES: dict[NvmlState, Trouble] = {
             "Give the user access to /dev/nvidia* (often the group `video` or `render`).",
         ),
         Trouble(
+            "container",
+            "This container has no access to the NVIDIA GPU any more.",
+            "Restart the container; naming the devices at its start (`--device /dev/nvidia0`) keeps them.",
+        ),
+        Trouble(
+            "no_answer",
+            "The NVIDIA driver gives no answer.",
+            "Restart the machine; if it comes back, look for `Xid` in the kernel log.",
+        ),
+        Trouble(
             "gpu_lost",
             "The NVIDIA GPU fell off the bus or needs a reset.",
             "Restart the machine; if it comes back, look for `Xid` in the kernel log.",
@@ -79,7 +74,7 @@ _TROUBLES: dict[NvmlState, Trouble] = {
         ),
     )
 }
-_STATE_OF_CODE: dict[int, NvmlState] = {
+_STATE_OF_CODE: dict[int, TroubleState] = {
     4: "no_permission",
     9: "driver_not_loaded",
     12: "library_missing",
@@ -90,7 +85,7 @@ _STATE_OF_CODE: dict[int, NvmlState] = {
 }
 
 
-def trouble(state: NvmlState) -> Trouble:
+def trouble(state: TroubleState) -> Trouble:
     """The message and the fix of a state."""
     return _TROUBLES[state]
 
@@ -98,7 +93,7 @@ def trouble(state: NvmlState) -> Trouble:
 class NvmlDown(Exception):
     """NVML, or the device that was asked, can't be used now. Stays inside this room and the sensor child."""
 
-    def __init__(self, state: NvmlState) -> None:
+    def __init__(self, state: TroubleState) -> None:
         super().__init__(state)
         self.trouble = trouble(state)
 

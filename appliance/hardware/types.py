@@ -9,6 +9,29 @@ from typing import Any, Literal
 Backend = Literal["cuda", "rocm", "metal", "vulkan"]
 """The engine build that can use the GPU best; `vulkan` where there is no better one."""
 
+TroubleState = Literal[
+    "library_missing",
+    "driver_not_loaded",
+    "version_mismatch",
+    "no_permission",
+    "container",
+    "gpu_lost",
+    "no_answer",
+    "unknown_error",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a driver, or one GPU, can't be used: one message, one thing to do."""
+
+    state: TroubleState
+    message: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.fix}"
+
 
 @dataclass(frozen=True, slots=True)
 class Program:
@@ -76,6 +99,8 @@ class Machine:
     """Sentences for people: why there is no GPU, or what is known only in part."""
     cores_performance: int | None = None
     """Physical cores of the fast kind; None: the system does not tell which those are."""
+    trouble: Trouble | None = None
+    """Why a GPU of `gpus` can't be used now, where its driver says so."""
 
     def to_json(self) -> dict[str, Any]:
         """A document that `from_json` reads back."""
@@ -88,6 +113,8 @@ class Machine:
         values = {key: value for key, value in document.items() if key in known}
         battery = values.get("battery")
         values["battery"] = Battery(**battery) if battery is not None else None
+        trouble = values.get("trouble")
+        values["trouble"] = Trouble(**trouble) if trouble is not None else None
         values["gpus"] = tuple(Gpu.from_json(gpu) for gpu in document["gpus"])
         values["notes"] = tuple(str(note) for note in document["notes"])
         return cls(**values)

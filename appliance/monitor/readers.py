@@ -10,7 +10,7 @@ from typing import Any
 from appliance.hardware import amd, nvidia, nvml
 from appliance.hardware.nvml import NvmlDown, query
 from appliance.hardware.sysfs import NVIDIA, Roots, displays, is_suspended, nvidia_asleep
-from appliance.hardware.types import Gpu
+from appliance.hardware.types import Gpu, TroubleState
 from appliance.monitor.samples import GpuSample
 
 _SLOWDOWN = 1
@@ -99,7 +99,7 @@ class NvidiaReader:
         self.close()
         self._wait(error.trouble.state)
 
-    def _wait(self, state: nvml.NvmlState) -> None:
+    def _wait(self, state: TroubleState) -> None:
         """Say what is wrong, and try again later: soon where it may pass, after a minute where it will
         not.
         """

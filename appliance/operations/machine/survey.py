@@ -78,7 +78,10 @@ class Survey:
         """The note for a GPU that is here while the engine in use can't use it."""
         if not self.machine.gpus or (self.choice is not None and self.choice.build.sees_gpu):
             return None
-        gpu = self.machine.gpus[0]
+        gpu, trouble = self.machine.gpus[0], self.machine.trouble
+        if trouble is not None:
+            detail = f"{gpu.name} is here and can't be used: {trouble.message} Models run on the CPU."
+            return Note("gpu_trouble", detail, trouble.fix)
         other = next((build for build in self.builds if build.sees_gpu and build.usable), None)
         if other is not None and self.choice is not None:
             return Note(
@@ -136,7 +139,8 @@ async def survey(
 
     `wake` powers up a sleeping laptop GPU, so that its memory is known: before a load, never for a look.
     With `paths` installed builds and the one that the user chose count, the memory of the engines that run
-    now is told apart from that of other programs, and what replies showed here counts. Engines whose processes are in `staying` stay; the others' memory goes.
+    now is told apart from that of other programs, and what replies showed here counts. Engines whose processes
+    are in `staying` stay; the others' memory goes.
     """
     wanted = settings.engine if kind is None else settings.engine.model_copy(update={"kind": kind})
     machine, builds, own = await asyncio.gather(
