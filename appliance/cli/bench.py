@@ -33,6 +33,7 @@ def bench() -> None:
     "goals.itl_p99.",
 )
 @click.option("--rounds", type=click.IntRange(1, 9), default=3, show_default=True, help="More take longer.")
+@click.option("--anyway", is_flag=True, help="Also on a machine that other programs keep busy.")
 @click.option("--dry-run", is_flag=True, help="Say what would be tried; measure nothing.")
 @ctx_option
 @parallel_option
@@ -40,15 +41,25 @@ def bench() -> None:
 @ubatch_option
 @engine_option
 @json_option
-def tune(model: str | None, goal: str, rounds: int, dry_run: bool, as_json: bool, **wishes: Any) -> None:
+def tune(
+    model: str | None,
+    goal: str,
+    rounds: int,
+    anyway: bool,
+    dry_run: bool,
+    as_json: bool,
+    **wishes: Any,
+) -> None:
     """Try a few settings with MODEL here, and keep the best for later plans.
 
     The engine's own defaults are among them, and nothing slower than those is kept. It takes some minutes;
     nothing else should run meanwhile.
     """
-    if not dry_run:
-        _require_quiet()
-    document = run(_tune(model, goal, rounds, dry_run, wishes, quiet=as_json))
+    if dry_run:
+        document = run(_would_try(model, wishes))
+    else:
+        _require_idle()
+        document = run(_tune(model, goal, rounds, wishes, anyway=anyway, quiet=as_json))
     if as_json:
         emit(document)
     else:
@@ -57,7 +68,7 @@ def tune(model: str | None, goal: str, rounds: int, dry_run: bool, as_json: bool
         bench_text.candidates(document) if dry_run else bench_text.outcome(document)
 
 
-def _require_quiet() -> None:
+def _require_idle() -> None:
     """Raises ApplianceError while a daemon has a model loaded: beside it a measurement says nothing."""
     client = daemon_or_none()
     if client is None:
@@ -71,26 +82,32 @@ def _require_quiet() -> None:
         )
 
 
+async def _would_try(model: str | None, wishes: dict[str, Any]) -> dict[str, Any]:
+    from appliance.operations.plans.wishes import Wishes
+    from appliance.operations.tuning import bench as door
+
+    return (await door.prepare(library(), model, Wishes(**wishes))).document()
+
+
 async def _tune(
-    model: str | None, goal: str, rounds: int, dry_run: bool, wishes: dict[str, Any], *, quiet: bool
+    model: str | None, goal: str, rounds: int, wishes: dict[str, Any], *, anyway: bool, quiet: bool
 ) -> dict[str, Any]:
     import asyncio
 
     from appliance.operations.plans.wishes import Wishes
     from appliance.operations.tuning import bench as door
-    from appliance.operations.tuning.tuning import Aim
-    from appliance.operations.tuning.tuning import tune as measure
+    from appliance.operations.tuning import tuning
 
-    opened = library()
+    opened, load = library(), tuning.load_average()
     prepared = await door.prepare(opened, model, Wishes(**wishes))
-    if dry_run:
-        return prepared.document()
+    if not anyway:
+        door.require_quiet(prepared.machine, load)
     if not quiet:
         say(f"{prepared.ref.ref} with {prepared.bench.build.build}, {len(prepared.tried)} settings")
     pause_s = opened.settings.goals.itl_p99
-    aim = Aim("latency" if goal == "latency" else "throughput", pause_s, rounds)
-    outcome = await measure(prepared.bench, prepared.tried, aim, on_step=_step)
-    await asyncio.to_thread(_require_quiet)  # what was loaded meanwhile took its share: nothing is kept
+    aim = tuning.Aim("latency" if goal == "latency" else "throughput", pause_s, rounds)
+    outcome = await tuning.tune(prepared.bench, prepared.tried, aim, on_step=_step)
+    await asyncio.to_thread(_require_idle)  # what was loaded meanwhile took its share: nothing is kept
     kept = await asyncio.to_thread(door.keep, prepared, outcome)
     return door.document(prepared, outcome, kept=kept)
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from appliance.catalog import ModelRef
-from appliance.errors import ModelMissing, UsageError
+from appliance.errors import ApplianceError, ModelMissing, UsageError
 from appliance.gguf import shape_of
 from appliance.hardware import Machine
 from appliance.operations.lessons.learning import Lessons
@@ -23,7 +23,7 @@ from appliance.operations.tuning.candidates import Candidate
 from appliance.operations.tuning.fitting import Ground
 from appliance.operations.tuning.knobs import of_plan, words
 from appliance.operations.tuning.measuring import Bench
-from appliance.operations.tuning.tuning import Outcome, busy, to_try
+from appliance.operations.tuning.tuning import OVERLOADED_SHARE, Outcome, busy, to_try
 
 _NO_CHAT = frozenset({"embedding", "rerank"})
 
@@ -86,6 +86,16 @@ async def prepare(library: Library, name: str | None, wishes: Wishes) -> Prepare
     bench = Bench(build, plan, ref.ref, stored.main, shape_of(subject.header).n_vocab, library.paths, prove)
     tried = await to_try(ground, bench, looked.machine)
     return Prepared(ref, ref.variant.main.sha256, ground, bench, looked.machine, tried)
+
+
+def require_quiet(machine: Machine, load: float | None) -> None:
+    """Raises ApplianceError on a machine that other programs keep busy: any figure would be chance."""
+    if busy(load, machine, OVERLOADED_SHARE):
+        raise ApplianceError(
+            "The machine is too busy to be measured.",
+            cause=f"Its load is {load:.1f}, and it has {machine.cores_logical} cores.",
+            hint="Wait until other programs are done, or measure all the same: --anyway.",
+        )
 
 
 def keep(prepared: Prepared, outcome: Outcome) -> bool:

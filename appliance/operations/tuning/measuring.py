@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _REQUEST_S = 600.0
 _PREFILL_S, _DECODE_S = 8.0, 6.0
 """What one request should take at most of each; a slower machine gets shorter ones."""
+_START_S = 40.0
+"""What all requests of one start should take at most together."""
 _LEAST_PROMPT, _LEAST_DECODE = 64, 8
 _PILOT_PROMPT, _PILOT_DECODE = 64, 8
 _MANY_PROMPT = 16
@@ -46,10 +48,16 @@ class Work:
 
     def within(self, pilot: Speeds) -> Work:
         """As much of it as a machine of this speed does in a bearable time."""
+        prompt = min(self.prompt, max(_LEAST_PROMPT, int(pilot.prefill * _PREFILL_S)))
+        decode = min(self.decode, max(_LEAST_DECODE, int(pilot.decode * _DECODE_S)))
+        together_s = self.many_repeats * decode / pilot.decode
+        times = (_START_S - together_s) / (prompt / pilot.prefill + decode / pilot.decode)
         return replace(
             self,
-            prompt=min(self.prompt, max(_LEAST_PROMPT, int(pilot.prefill * _PREFILL_S))),
-            decode=min(self.decode, max(_LEAST_DECODE, int(pilot.decode * _DECODE_S))),
+            prompt=prompt,
+            decode=decode,
+            repeats=max(1, min(self.repeats, int(times))),
+            many_repeats=self.many_repeats if times >= 1 else min(1, self.many_repeats),
         )
 
 

@@ -22,8 +22,8 @@ from appliance.operations.tuning.rounds import OnStep, Rounds, work_for
 from appliance.operations.tuning.tuned_file import Entry, Goal
 
 ROUNDS = 3
-BUSY_SHARE = 0.5
-"""Of the cores, in other programs' hands: then figures say little."""
+BUSY_SHARE, OVERLOADED_SHARE = 0.5, 1.0
+"""Of the cores, in other programs' hands: then figures say little, or nothing at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +118,9 @@ def load_average() -> float | None:
     return None
 
 
-def busy(load: float | None, machine: Machine) -> bool:
+def busy(load: float | None, machine: Machine, share: float = BUSY_SHARE) -> bool:
     """Whether other programs take so much that figures say little."""
-    return load is not None and load > BUSY_SHARE * (machine.cores_logical or 1)
+    return load is not None and load > share * (machine.cores_logical or 1)
 
 
 async def _short_pauses(
