@@ -66,10 +66,8 @@ def _engine(snapshot: StatusSnapshot, engine: EngineRow, now: float) -> Iterator
     yield from _packed("Engine", [f"{glyph} {state}", engine.ref, *marks])
     yield from _packed("", [*_does(engine, now), _waiting(engine), _stays(snapshot, engine, now)])
     if engine.serves:
-        process = [engine.build or "n/a", f"pid {_n(engine.pid)}"]
-        yield from _packed(
-            "", [f"{_n(engine.ctx)} tokens per request", _speed(engine.tokens_per_second), *process]
-        )
+        yield from _packed("", [f"{_n(engine.ctx)} tokens per request", _speed(engine.tokens_per_second)])
+        yield from _packed("", [engine.build or "n/a", f"pid {_n(engine.pid)}"])
     if engine.adapters:
         yield from _packed("", [f"with {', '.join(one.name or '?' for one in engine.adapters)}"])
     if engine.error:

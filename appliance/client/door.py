@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 from appliance import __version__
 from appliance.client import record
 from appliance.client.documents import PlanDocument, RemoteRow, RequestRow
-from appliance.client.fields import rows
+from appliance.client.fields import rows, texts
 from appliance.client.status import StatusSnapshot
 from appliance.client.transfers import DownloadRow, StartRow
 from appliance.client.transport import Transport
@@ -122,6 +122,11 @@ class Client:
         from appliance.client.library import SettingRow
 
         return rows(SettingRow)(self.call("GET", "/api/settings").get("settings"))
+
+    def pinned(self) -> tuple[str, ...]:
+        """The models of the setting `models.pinned`, as they are written there."""
+        value = next((row.value for row in self.settings() if row.key == "models.pinned"), None)
+        return texts(value)
 
     def logs(
         self, after: int = 0, limit: int = 500, *, model: str | None = None, newest: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -154,3 +154,8 @@ class EventPage(Document):
 
     events: tuple[EventRow, ...]
     next: int
+
+
+def names(ref: str, listed: Collection[str]) -> bool:
+    """A list of the settings names this model: as `id:QUANT`, or its id alone."""
+    return ref in listed or ref.partition(":")[0] in listed

@@ -6,7 +6,7 @@ import asyncio
 import difflib
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import click
@@ -23,6 +23,8 @@ from appliance.cli.output import (
     table,
     width,
 )
+from appliance.client import Client, EngineRow
+from appliance.client.library import names
 from appliance.errors import UnknownModel
 from appliance.text import clean_line
 from appliance.units import size
@@ -35,6 +37,8 @@ _RIGHT = ("Size", "Disk")
 _GAP = 2
 USES = ("chat", "code", "reasoning", "vision", "embedding", "rerank", "completion")
 _LIMITED = " !"
+_ENGINE_WORDS = {"starting": "loading", "loading": "loading", "stopping": "stopping", "failed": "failed"}
+"""Of a model that the daemon holds and that is not simply loaded."""
 
 
 @click.command("list")
@@ -51,12 +55,13 @@ def list_models(here: bool, fits: bool, family: str | None, use: str | None, as_
 
     With --json: {"models": [ROW, ...]}; a row has ref, id, quant, family, name, size (bytes), params,
     context, license, license_note, use, source, pin (catalog, user, hub), pin_host (the mirror that stated
-    it), state (here, downloading, partial, damaged, missing, absent), loaded, referenced, path, disk and
-    arrived (bytes), used_at (Unix time), fits ({"where": gpu, partly, cpu, no or null, "text",
+    it), state (here, downloading, partial, damaged, missing, absent), loaded, engine (its state, or null),
+    default (requests that name no model go to it), pinned (it stays loaded once it is), referenced, path,
+    disk and arrived (bytes), used_at (Unix time), fits ({"where": gpu, partly, cpu, no or null, "text",
     "how": measured, computed or rule}). Unknown is null.
     """
     client = daemon_or_none()
-    rows: Sequence[Row] = client.call("GET", "/api/models")["models"] if client else run(_rows_here())
+    rows = _rows_of(client) if client is not None else run(_rows_here())
     if family is not None:
         _require_family(family.lower(), {row["family"] for row in rows if row["family"]})
     rows = [row for row in rows if _wanted(row, here, fits, family, use)]
@@ -67,6 +72,21 @@ def list_models(here: bool, fits: bool, family: str | None, use: str | None, as_
         remark("No model is like that. Without options, `appliance models list` shows all.")
         return
     _show(rows)
+
+
+def _rows_of(client: Client) -> list[Row]:
+    """What the daemon knows, with what its pool says of each."""
+    shot, pinned = client.status(), client.pinned()
+    rows = client.call("GET", "/api/models")["models"]
+    return [row | _held(row["ref"], shot.engine_of(row["ref"]), pinned) for row in rows]
+
+
+def _held(ref: str, engine: EngineRow | None, pinned: Collection[str]) -> dict[str, Any]:
+    return {
+        "engine": None if engine is None else engine.state,
+        "default": engine is not None and bool(engine.default),
+        "pinned": names(ref, pinned) if engine is None or engine.pinned is None else engine.pinned,
+    }
 
 
 async def _rows_here() -> list[dict[str, Any]]:
@@ -87,7 +107,8 @@ async def _rows_here() -> list[dict[str, Any]]:
     library = await asyncio.to_thread(opened)
     from appliance.operations.rows import rows
 
-    return await asyncio.to_thread(rows, library, looked=await looking)
+    found = await asyncio.to_thread(rows, library, looked=await looking)
+    return [row | _held(row["ref"], None, loaded.models.pinned) for row in found]
 
 
 def _require_family(family: str, known: set[str]) -> None:
@@ -172,8 +193,9 @@ def _pin(row: Row) -> str:
 
 
 def _state(row: Row) -> str:
-    if row["loaded"]:
-        return "loaded"
+    if row["engine"] in _ENGINE_WORDS or row["loaded"]:
+        word = _ENGINE_WORDS.get(row["engine"], "loaded")
+        return f"{word}, default" if row["default"] else word
     if row["state"] == "here" and row.get("referenced"):
         return "reference"
     arrived = row.get("arrived")
