@@ -20,9 +20,12 @@ async def stream(engine: Engine, *, leave_after_s: float | None = None) -> bool:
     """One streamed chat. True when it was complete; what it is not, the lease is told."""
     with engine.busy() as lease:
         try:
-            async with asyncio.timeout(leave_after_s), session(lease.endpoint) as client:
-                answer = await client.post("/v1/chat/completions", json=BODY)
-                text = b""
+            text = b""
+            async with (
+                asyncio.timeout(leave_after_s),
+                session(lease.endpoint) as client,
+                client.post("/v1/chat/completions", json=BODY) as answer,
+            ):
                 async for piece in answer.content.iter_any():
                     lease.beat()
                     text += piece

@@ -13,10 +13,11 @@ import pytest
 
 from appliance.engines import Engine, EngineSnapshot, Limits, end_orphans, session
 from appliance.engines.environment import MARKER
+from appliance.engines.logs import file_of
 from appliance.errors import EngineFailed, EngineUnavailable
 from appliance.paths import Paths
-from tests.engines.fake_engine import Script, install, starts
-from tests.engines.launches import Watch, launch
+from tests.engines.fake_engine import Script, install, left, starts
+from tests.engines.launches import MODEL_ID, Watch, launch
 
 FAST = Limits(stall_s=1.0, load_s=20.0, probe_s=5.0, stop_s=1.0, backoff_s=(0.01,))
 MODEL = Path("/nonexistent.gguf")  # the scripted engine reads no model
@@ -136,14 +137,88 @@ async def test_what_it_leaves_behind_is_ended_too(paths: Paths) -> None:
     assert not leaked.is_running()
 
 
-async def test_a_flood_of_lines_blocks_nobody_and_is_counted(paths: Paths) -> None:
-    engine = engine_of(paths, Script(flood_lines=20_000))
+async def test_a_child_with_a_session_of_its_own_is_found_by_its_marker(paths: Paths) -> None:
+    engine = engine_of(paths, Script(leak_session=True))
     await engine.start()
-    await asyncio.wait_for(engine.wait_ready(), 30)
+    await engine.wait_ready()
+    (leaked,) = psutil.Process(engine.snapshot.pid).children()
+    assert os.getsid(leaked.pid) == leaked.pid
+    await engine.stop()
+    assert not leaked.is_running()
+    assert await asyncio.to_thread(left, paths.data / "fake") == []
+
+
+async def test_a_flood_of_lines_blocks_nobody_and_is_counted(paths: Paths) -> None:
+    engine = engine_of(paths, Script(flood_lines=200_000), limits=Limits(stop_s=1.0))
+    await engine.start()
+    await asyncio.wait_for(engine.wait_ready(), 120)
     await engine.stop()
     lines = engine.lines(limit=10_000)
     assert len(lines) <= 2_000
     assert any("lines left out" in line.line for line in lines)
+    kept = sum(file.stat().st_size for file in paths.logs.glob("engine-*"))
+    assert 0 < kept <= 3 * (4 << 20)
+
+
+async def test_a_disk_that_takes_nothing_holds_up_neither_the_engine_nor_the_reader(paths: Paths) -> None:
+    file = file_of(paths, MODEL_ID).path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(file)  # to open it for writing waits for a reader, which never comes
+    engine = engine_of(paths, Script(flood_lines=20_000))
+    await engine.start()
+    await asyncio.wait_for(engine.wait_ready(), 30)
+    assert len(engine.lines(limit=10_000)) > 1_000
+    async with asyncio.timeout(15):
+        await engine.stop()
+    os.close(os.open(file, os.O_RDONLY | os.O_NONBLOCK))  # lets the writer go
+
+
+async def test_a_load_that_hangs_after_a_crash_is_tried_again(paths: Paths) -> None:
+    watch = Watch()
+    engine = engine_of(paths, Script(), Script(hang_loading=True), Script(), watch=watch)
+    await engine.start()
+    await engine.wait_ready()
+    os.kill(engine.snapshot.pid or 0, signal.SIGKILL)
+    await watch.until(lambda s: s.state == "ready" and s.restarts == 2)
+    errors = [s.error for s in watch.seen if s.restarts == 2]
+    assert errors[0] == "The engine hangs while loading."
+    await engine.stop()
+
+
+async def test_failed_is_left_by_a_start_and_by_a_stop(paths: Paths) -> None:
+    engine = engine_of(paths, Script(die_at_start=1), Script(), Script(die_at_start=1))
+    assert (await failure_of(engine)).message
+    await engine.start()
+    await asyncio.wait_for(engine.wait_ready(), 20)
+    await engine.stop()
+    assert (await failure_of(engine)).message
+    assert engine.snapshot.state == "failed"
+    await engine.stop()
+    assert (engine.snapshot.state, engine.snapshot.error) == ("absent", None)
+
+
+async def test_a_start_during_a_stop_starts_it_again(paths: Paths) -> None:
+    engine = engine_of(paths, Script(ignore_sigterm=True), Script())
+    await engine.start()
+    await engine.wait_ready()
+    stopping = asyncio.create_task(engine.stop())
+    await asyncio.sleep(0)
+    await engine.start()
+    await asyncio.gather(stopping, engine.wait_ready())
+    assert (engine.snapshot.state, starts(paths.data / "fake")) == ("ready", 2)
+    await engine.stop()
+
+
+async def test_a_stop_that_nobody_waits_for_any_more_is_carried_out(paths: Paths) -> None:
+    watch = Watch()
+    engine = engine_of(paths, Script(ignore_sigterm=True), watch=watch)
+    await engine.start()
+    await engine.wait_ready()
+    stopping = asyncio.create_task(engine.stop())
+    await watch.until(lambda s: s.state == "stopping")
+    stopping.cancel()
+    await watch.until(lambda s: s.state == "absent")
+    assert await asyncio.to_thread(left, paths.data / "fake") == []
 
 
 async def test_crashes_are_answered_a_few_times_only(paths: Paths) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
-from appliance.engines.logs import FLOOD_LINES_PER_S, LogFile, LogPump, LogRing
+from appliance.engines.logfile import WAITING_LINES
+from appliance.engines.logs import FLOOD_LINES_PER_S, KEPT_RINGS, OWN, LogBook, LogFile, LogPump, LogRing
 
 
 def pumped(data: bytes, file: LogFile | None = None, secret: str = "") -> tuple[LogRing, list[str]]:
@@ -89,3 +91,68 @@ def test_lines_after_a_number_never_repeat(after: int) -> None:
     for word in ("a", "b", "c"):
         ring.add(word)
     assert [line.seq for line in ring.lines(after)] == list(range(after + 1, 4))
+
+
+def test_what_we_say_of_an_engine_is_none_of_its_last_words() -> None:
+    ring = LogRing()
+    for line in ("one", OWN + "restart 1", "two"):
+        ring.add(line)
+    assert [line.line for line in ring.lines()] == ["one", "[appliance] restart 1", "two"]
+    assert ring.last(2) == ("one", "two")
+    assert ring.last(2, after_seq=1) == ("two",)
+
+
+def test_lines_of_several_engines_are_told_in_order_and_can_be_followed() -> None:
+    book = LogBook()
+    first, second = book.ring("a:Q4"), book.ring("b:Q4")
+    for number in range(3):
+        first.add(f"a{number}")
+        second.add(f"b{number}")
+    assert [(line.engine, line.line) for line in book.newest(3)] == [
+        ("b:Q4", "b1"), ("a:Q4", "a2"), ("b:Q4", "b2"),
+    ]  # fmt: skip
+    page = book.lines(0, 4)
+    assert [line.line for line in page] == ["a0", "b0", "a1", "b1"]
+    assert [line.line for line in book.lines(page[-1].seq, 100)] == ["a2", "b2"]
+    assert [line.line for line in book.lines(0, 100, "b:Q4")] == ["b0", "b1", "b2"]
+    assert book.engines == ("a:Q4", "b:Q4")
+    assert book.ring("a:Q4") is first
+    assert second.written == 3
+
+
+def test_a_flood_of_one_engine_takes_no_line_from_another() -> None:
+    book = LogBook(limit=10)
+    book.ring("quiet").add("the one line")
+    for number in range(1_000):
+        book.ring("loud").add(f"{number}")
+    assert [line.line for line in book.lines(0, 100, "quiet")] == ["the one line"]
+    assert len(book.lines(0, 100)) == 11
+
+
+def test_a_book_keeps_so_many_rings_and_forgets_the_one_that_was_silent_for_longest() -> None:
+    book = LogBook()
+    for number in range(KEPT_RINGS):
+        book.ring(f"m{number}").add("here")
+    book.ring("m0").add("again")
+    book.ring("new").add("here")
+    assert "m1" not in book.engines
+    assert {"m0", "new"} <= set(book.engines)
+    assert len(book.engines) == KEPT_RINGS
+
+
+def test_a_disk_that_takes_nothing_costs_lines_and_no_time(tmp_path: Path) -> None:
+    path = tmp_path / "engine.log"
+    os.mkfifo(path)
+    file = LogFile(path)
+    began = time.monotonic()
+    for number in range(2 * WAITING_LINES + 1_000):  # one lot is in its hands, one waits
+        file.write(f"line {number}")
+    file.close(limit_s=0.1)
+    assert time.monotonic() - began < 2.0
+    received = b""
+    with path.open("rb") as disk:  # it takes lines again
+        while b"left out" not in received:
+            file.write("later")
+            received += disk.read1(1 << 16)
+    assert received.startswith(b"line 0\nline 1\n")
+    assert b"lines left out: the disk was too slow" in received
