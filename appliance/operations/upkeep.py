@@ -124,6 +124,24 @@ def wanted_refs(library: Library) -> frozenset[str]:
     return frozenset(found)
 
 
+def saved_prompts(library: Library) -> tuple[Pruned, ...]:
+    """What `models prune --private` removes: saved prompts of engines."""
+    from appliance.engines.slots.shelf import Shelf
+
+    shelf = Shelf(library.paths.prompts)
+    return tuple(
+        Pruned("prompt", shelf.folder(one.key) / one.name, one.n_bytes, f"{one.tokens} tokens of requests")
+        for one in shelf.entries()
+    )
+
+
+def forget_prompts(library: Library) -> None:
+    """Remove them, whatever else lies there. A running daemon does it itself (`PromptCaches.clear`)."""
+    from appliance.engines.slots.shelf import Shelf
+
+    Shelf(library.paths.prompts).clear()
+
+
 def pruned_json(items: Sequence[Pruned], *, dry_run: bool) -> dict[str, Any]:
     """`{"dry_run", "items": [{"kind", "path", "size", "about"}], "freed", "by_kind"}`, sizes in bytes."""
     by_kind: dict[str, int] = {}

@@ -129,9 +129,9 @@ class Holding:
     """A file of it is in quarantine: one that was damaged here, or that came wrong."""
 
 
-LeftoverKind = Literal["partial", "damaged", "quarantined", "unused", "lock", "empty"]
+LeftoverKind = Literal["partial", "damaged", "quarantined", "unused", "lock", "empty", "prompt"]
 """`damaged`: what is left of a model that was whole; `unused`: a whole model; `lock`: of a process that is
-gone; `empty`: a folder."""
+gone; `empty`: a folder; `prompt`: text of requests, saved for an engine's next start."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from appliance.engines.slots import Said, Shelf
 from appliance.store import layout
 from appliance.units import MIB
 from tests.cli.indoors import Indoors
@@ -115,6 +116,25 @@ def test_prune_lists_first_and_frees_what_it_said(fresh: Home, host: Host) -> No
     assert real["items"] == dry["items"]
     assert real["freed"] == dry["freed"] >= 2 * SIZE
     assert fresh.run("models", "prune").out.strip() == "Nothing to remove."
+
+
+def test_saved_prompts_go_when_they_are_asked_to(fresh: Home) -> None:
+    root = fresh.root / "cache" / "prompts"
+    shelf = Shelf(root)
+    folder, name = shelf.prepare("ab" * 16), shelf.new_name()
+    (folder / name).write_bytes(b"words" * 1_000)
+    shelf.add(folder.name, name, 700, Said("b1", 4096, 2))
+    (folder / shelf.new_name()).write_bytes(b"left by a stop that took too long")
+
+    assert "--private" in fresh.run("models", "prune").out
+    assert fresh.run("models", "prune", "--partials", "--quarantine", "--yes").code == 0
+    assert len(shelf.entries()) == 1
+    dry = fresh.run("models", "prune", "--private", "--dry-run", "--json").document
+    assert [(item["kind"], item["size"]) for item in dry["items"]] == [("prompt", 5_000)]
+    assert len(shelf.entries()) == 1
+    done = fresh.run("models", "prune", "--private", "--json").document
+    assert (done["items"], done["freed"]) == (dry["items"], 5_000)
+    assert not [path for path in root.rglob("*") if path.is_file()]
 
 
 def test_a_model_that_the_settings_name_is_never_unused(fresh: Home) -> None:

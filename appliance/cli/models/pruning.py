@@ -23,6 +23,7 @@ _FLAGS = {
     "--partials": ("partial", "damaged"),
     "--quarantine": ("quarantined",),
     "--unused 30d": ("unused",),
+    "--private": ("prompt",),
     "always": ("lock", "empty"),
 }
 _ASKED = {
@@ -46,27 +47,37 @@ def _age(_: click.Context, __: click.Parameter, value: str | None) -> float | No
 @click.option("--partials", is_flag=True, help="Unfinished downloads, and damaged models.")
 @click.option("--quarantine", is_flag=True, help="Files that failed their check.")
 @click.option("--unused", callback=_age, metavar="AGE", help="Models not loaded for so long, like 30d.")
+@click.option("--private", is_flag=True, help="Saved prompts: text of requests.")
 @click.option("--dry-run", is_flag=True, help="Only list.")
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
 def prune(
-    partials: bool, quarantine: bool, unused: float | None, dry_run: bool, yes: bool, as_json: bool
+    partials: bool,
+    quarantine: bool,
+    unused: float | None,
+    private: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
 ) -> None:
-    """Remove partial, quarantined and unused files. Without a selection: list what each flag would free.
+    """Remove partial, quarantined and unused files, and saved prompts. Without a selection: list what each
+    flag would free.
 
     Quarantined files and models, damaged ones too, go after a question only, or with --yes. What is being
     fetched, loaded or named in the settings stays, and so do files of yours: those used by reference, and any
-    that lie among the models. Stale locks and empty folders go in any case.
+    that lie among the models. Stale locks and empty folders go in any case. With --private, what engines hold
+    now is not saved when they stop, either.
 
     With --json: {"dry_run", "items": [{"kind", "path", "size", "about"}], "freed", "by_kind"}, sizes in
-    bytes. `kind` is partial, damaged, quarantined, unused, lock or empty.
+    bytes. `kind` is partial, damaged, quarantined, unused, prompt, lock or empty.
     """
     client, shelf = daemon_or_none(), library()
     keep = _keep(client, shelf)
-    nothing_said = not partials and not quarantine and unused is None
+    nothing_said = not partials and not quarantine and unused is None and not private
 
     def work(really: bool) -> tuple[Pruned, ...]:
-        return shelf.store.prune(
+        prompts = _prompts(client, shelf, really) if private or nothing_said else ()
+        return prompts + shelf.store.prune(
             partials=partials or nothing_said,
             quarantine=quarantine or nothing_said,
             unused_s=UNUSED_S if nothing_said else unused,
@@ -88,6 +99,18 @@ def prune(
         _show_flags(items)
     else:
         _show(items, dry)
+
+
+def _prompts(client: Client | None, shelf: Library, really: bool) -> tuple[Pruned, ...]:
+    """Saved prompts; really: they have gone, by the daemon's hand when one runs."""
+    from appliance.operations.upkeep import forget_prompts, saved_prompts
+
+    found = saved_prompts(shelf)
+    if really and client is not None:
+        client.call("DELETE", "/api/prompts")
+    elif really:
+        forget_prompts(shelf)
+    return found
 
 
 def _keep(client: Client | None, shelf: Library) -> frozenset[str]:

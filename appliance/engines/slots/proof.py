@@ -19,7 +19,7 @@ import aiohttp
 from appliance.engines.slots import wire
 from appliance.engines.slots.wire import SlotError
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 """For all of it: the first request waits for it, once."""
 PROMPT, FURTHER, REPLY = 32, 8, 4
 """Tokens. So few since an engine on a slow device works on some two tokens per second."""
