@@ -77,9 +77,42 @@ class TestFromTheHub:
         hub.add("o/big-GGUF").commit({**parts, "mmproj-F16.gguf": body(9)})
         done = await catalog.add(mine, "hf:o/big-GGUF/big-Q8_0-00002-of-00003.gguf", env=env)
         assert [(f["part"], f["sha256"]) for f in done["files"]] == [
-            (n, sha256(raw)) for n, raw in enumerate(parts.values(), 1)
+            *((n, sha256(raw)) for n, raw in enumerate(parts.values(), 1)),
+            (None, sha256(body(9))),
         ]
+
+    async def test_the_projector_of_a_repository_with_one_model_comes_along(
+        self, mine: Library, hub: Hub, env: Env
+    ) -> None:
+        eyes = {"mmproj-BF16.gguf": body(8), "mmproj-F16.gguf": body(9)}
+        hub.add("o/seer-GGUF").commit({"seer-Q4_0.gguf": Q4, "seer-Q8_0.gguf": Q8, **eyes})
+        done = await catalog.add(mine, "hf:o/seer-GGUF/seer-Q4_0.gguf", env=env)
+        assert [(f["role"], f["name"]) for f in done["files"]] == [
+            ("model", "seer-Q4_0.gguf"), ("mmproj", "mmproj-F16.gguf"),
+        ]  # fmt: skip
+        assert "vision" in mine.catalog.resolve("seer").model.use
+
+    async def test_of_several_models_nobody_guesses_which_the_projector_is_for(
+        self, mine: Library, hub: Hub, env: Env
+    ) -> None:
+        hub.add("o/zoo-GGUF").commit({"a-Q4_0.gguf": Q4, "b-Q8_0.gguf": Q8, "mmproj-F16.gguf": body(9)})
+        done = await catalog.add(mine, "hf:o/zoo-GGUF/a-Q4_0.gguf", env=env)
+        assert [f["role"] for f in done["files"]] == ["model"]
         assert any("mmproj-F16.gguf" in hint and sha256(body(9)) in hint for hint in done["hints"])
+
+    async def test_the_projector_beside_a_file_comes_along(
+        self, mine: Library, env: Env, tmp_path: Path
+    ) -> None:
+        (tmp_path / "seer-Q4_0.gguf").write_bytes(Q4)
+        (tmp_path / "mmproj-seer.gguf").write_bytes(body(9))
+        done = await catalog.add(mine, str(tmp_path / "seer-Q4_0.gguf"), env=env)
+        assert [(f["role"], f["sha256"]) for f in done["files"]] == [
+            ("model", sha256(Q4)), ("mmproj", sha256(body(9))),
+        ]  # fmt: skip
+        assert done["source"] == {"kind": "file", "path": str(tmp_path)}
+        (tmp_path / "other-Q4_0.gguf").write_bytes(Q8)
+        done = await catalog.add(mine, str(tmp_path / "other-Q4_0.gguf"), env=env)
+        assert [f["role"] for f in done["files"]] == ["model"]
 
     async def test_a_repository_of_the_catalog_gives_its_id_and_a_pin(
         self, hub: Hub, env: Env, paths: Paths

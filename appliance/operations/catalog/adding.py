@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from appliance.catalog import Catalog, HfSource, Model, Variant, repos_of
+from appliance.catalog import Catalog, HfSource, Model, Use, Variant, repos_of
 from appliance.errors import UsageError
 from appliance.operations.catalog import choosing, heritage, sources, writing
 from appliance.operations.catalog.candidate import Candidate, Wishes
@@ -197,11 +197,19 @@ def _model(catalog: Catalog, model_id: str, quant: str, candidate: Candidate) ->
         )  # fmt: skip
         return Model(
             id=model_id, family=model_id, name=about.name, params=about.params or candidate.params,
-            context=about.context, license=licence.license, license_note=licence.note, use=about.use,
+            context=about.context, license=licence.license, license_note=licence.note,
+            use=_use(candidate),
             notes=f"{about.arch} arch", variants=(variant,),
         )  # fmt: skip
     except ValidationError as error:
         raise _wrong_name(error, model_id, quant) or choosing.unusable(error) from None
+
+
+def _use(candidate: Candidate) -> tuple[Use, ...]:
+    """What its header says, and pictures where it has a projector."""
+    said = candidate.description.use
+    sees = any(file.role == "mmproj" for file in candidate.files) and said[0] in ("chat", "completion")
+    return (*said, "vision") if sees else said
 
 
 def _wrong_name(error: ValidationError, model_id: str, quant: str) -> UsageError | None:

@@ -70,6 +70,19 @@ def projector_for(model: Model, repo: Repo) -> RepoFile | None:
     return next((file for file in usable if hub.label_of(file.path) == "F16"), usable[0])
 
 
+def only_projector(repo: Repo) -> RepoFile | None:
+    """The projector of a repository that holds one model, in whatever quants: it can't be of another one.
+
+    The F16 one, else the first that can be pinned.
+    """
+    quants, projectors = hub.grouped(repo.files)
+    stems = {hub.stem_of(file.path).casefold() for quant in quants for file in quant.files[:1]}
+    usable = [file for file in projectors if file.pinnable]
+    if len(stems) != 1 or not usable:
+        return None
+    return next((file for file in usable if hub.label_of(file.path) == "F16"), usable[0])
+
+
 def variant_of(
     label: str, repo: Repo, files: Sequence[RepoFile], projector: RepoFile | None = None
 ) -> Variant:

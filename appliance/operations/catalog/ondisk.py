@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from appliance import hub
-from appliance.catalog import File
+from appliance.catalog import File, Role
 from appliance.errors import ModelMissing, NotVerified, UsageError
 from appliance.gguf import read_header
 from appliance.operations.catalog import choosing, sources
@@ -19,19 +19,24 @@ from appliance.store import OnProgress, local, threads
 from appliance.store.progress import Reporter
 from appliance.text import clean_line
 
+_MOST = 2_000
+"""Names of a folder that are looked at."""
+
 
 async def at_path(path: Path, wishes: Wishes, on_progress: OnProgress) -> Candidate:
-    """Read and hash a file, or all parts of the set that it belongs to. The files stay where they are.
+    """Read and hash a file, or all parts of its set, and its projector. The files stay where they are.
 
     Raises ModelMissing, GgufError, NotVerified when a stated hash or size differs or the file keeps changing.
     """
-    files = await threads.run(None, _files_of, path)
-    if len(files) > 1 and (wishes.sha256 or wishes.size):
+    models = await threads.run(None, _files_of, path)
+    projector = await threads.run(None, _projector_of, models[0])
+    files = models if projector is None else (*models, projector)
+    if len(models) > 1 and (wishes.sha256 or wishes.size):
         raise UsageError(
             "--sha256 and --size belong to one file, and this is a split set.", hint="Leave them out."
         )
     header = await threads.run(None, read_header, files[0])
-    pins = await _hashed(files, on_progress)
+    pins = await _hashed(models, projector, on_progress)
     if (wishes.sha256 or pins[0].sha256, wishes.size or pins[0].size) != (pins[0].sha256, pins[0].size):
         raise NotVerified(
             f"{files[0]} is not the file that you stated; nothing was added.",
@@ -44,6 +49,7 @@ async def at_path(path: Path, wishes: Wishes, on_progress: OnProgress) -> Candid
         description=describe(header, files[0].name),
         stated_by="you, and the file agrees" if wishes.sha256 else "the file as it is now",
         hints=(
+            *([] if projector is None else [f"Its projector for pictures comes along: {projector.name}."]),
             "The file stays where it is: without it, the model is gone unless it was pulled.",
             "The entry makes the model known; `models pull` (a second name for the file, or a copy) makes it "
             "usable. `models import PATH` does both at once.",
@@ -73,7 +79,23 @@ def _files_of(path: Path) -> tuple[Path, ...]:
     return files
 
 
-async def _hashed(files: tuple[Path, ...], on_progress: OnProgress) -> tuple[File, ...]:
+def _projector_of(model: Path) -> Path | None:
+    """The projector in the model's folder, where that holds no other model; the F16 one of several."""
+    try:
+        names = sorted(name for name in os.listdir(model.parent)[:_MOST] if name.lower().endswith(".gguf"))
+    except OSError:
+        return None
+    found = [name for name in names if hub.is_projector(name)]
+    stems = {hub.stem_of(name).casefold() for name in names if name not in found}
+    if not found or stems != {hub.stem_of(model.name).casefold()}:
+        return None
+    return model.with_name(next((name for name in found if hub.label_of(name) == "F16"), found[0]))
+
+
+async def _hashed(
+    models: tuple[Path, ...], projector: Path | None, on_progress: OnProgress
+) -> tuple[File, ...]:
+    files = models if projector is None else (*models, projector)
     total = sum(file.stat().st_size for file in files)
     report = Reporter(files[0].name, total, resumable=True, publish=on_progress)
     report.phase("verifying", total=total)
@@ -86,7 +108,9 @@ async def _hashed(files: tuple[Path, ...], on_progress: OnProgress) -> tuple[Fil
 
             report.file = file.name
             size, sha256 = await threads.run(stop, _pin_of, file, stop, moved)
-            pins.append(_file(file.name, size, sha256, number if len(files) > 1 else None))
+            role: Role = "model" if file != projector else "mmproj"
+            part = number if len(models) > 1 and role == "model" else None
+            pins.append(_file(file.name, size, sha256, part, role))
             report.base, report.done = report.base + size, 0
     report.phase("done", total=total)
     return tuple(pins)
@@ -112,8 +136,8 @@ def _state(stat: os.stat_result) -> tuple[int, int, int]:
     return stat.st_size, stat.st_mtime_ns, stat.st_ino
 
 
-def _file(name: str, size: int, sha256: str, part: int | None) -> File:
+def _file(name: str, size: int, sha256: str, part: int | None, role: Role) -> File:
     try:
-        return File(name=name, size=size, sha256=sha256, part=part)
+        return File(name=name, role=role, size=size, sha256=sha256, part=part)
     except ValidationError as error:
         raise choosing.unusable(error) from None

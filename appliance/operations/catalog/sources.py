@@ -63,9 +63,11 @@ async def on_hub(name: HubName, wishes: Wishes, env: Mapping[str, str]) -> Candi
             cause=f"{_sentence(repo.stated_by)} states {first.size} bytes, and the file has {looked.size}.",
             hint="Try again later, or another mirror.",
         )
-    variant = choosing.variant_of("any", repo, quant.files)
+    projector = choosing.only_projector(repo)
+    variant = choosing.variant_of("any", repo, quant.files, projector)
     by_user = wishes.sha256 is not None and not _stated(name, repo)
-    hints = [_projector_hint(file) for file in projectors[:1]]
+    shown = projectors[:1] if projector is None else (projector,)
+    hints = [_projector_hint(file, taken=projector is not None) for file in shown]
     if repo.gated:
         hints.append(f"The model is gated: accept its terms at {repo.page}.")
     return Candidate(
@@ -97,9 +99,11 @@ async def _looked(url: str, repo: Repo, env: Mapping[str, str]) -> Peeked:
         raise
 
 
-def _projector_hint(file: RepoFile) -> str:
-    """A line to paste: whether a projector belongs to the model is for the user to say."""
+def _projector_hint(file: RepoFile, *, taken: bool) -> str:
+    """A line to paste, where a repository of several models leaves open which of them a projector is for."""
     name = clean_line(file.path, 120)
+    if taken:
+        return f"Its projector for pictures comes along: {name}."
     if not file.pinnable:
         return f"The repository has a projector for pictures, {name}, but states no hash for it."
     return (
