@@ -20,7 +20,10 @@ _REQUESTS_FAULT = re.compile(
     r"|^unable to generate parser|^unsupported |^invalid (request|argument|image|audio)",
     re.IGNORECASE,
 )
-_ONE_PIECE = re.compile(r"^input \((\d{1,9}) tokens\) is too large to process.*batch size: (\d{1,9})\)")
+_ONE_PIECE = re.compile(
+    r"^(?:input|Requested tokens) \((\d{1,9})(?: tokens)?\) (?:is too large to process.*|exceed )"
+    r"batch size(?:: | of )(\d{1,9})"
+)
 """Of a text that becomes a vector: the engine works on it at once."""
 _SHORTEST_SECRET = 4
 """Characters; hiding a shorter one would take words apart."""
