@@ -60,6 +60,17 @@ def test_sizes_and_durations_are_read_and_shown_as_people_write_them(tmp_path: P
         ('[routing]\npolicy = "maybe"\n', "routing.policy"),
         ('[planning]\nreserve = "much"\n', "planning.reserve"),
         ('[[remotes]]\nname = "a"\nurl = "ftp://x"\n', "remotes.0.url"),
+        ('[overrides."a"]\ndraught = "b"\n', "overrides.a.draught"),
+        ('[overrides."a"]\nlora = [{ file = "/x" }]\n', "overrides.a.lora.0.sha256"),
+        (
+            '[overrides."a"]\nlora = [{ file = "x", sha256 = "' + "ab" * 32 + '" }]\n',
+            "overrides.a.lora.0.file",
+        ),
+        ('[overrides."a"]\nlora = [{ file = "/x", sha256 = "ab" }]\n', "overrides.a.lora.0.sha256"),
+        (
+            '[overrides."a"]\nlora = [{ file = "/x", sha256 = "' + "ab" * 32 + '", scale = nan }]\n',
+            "overrides.a.lora.0.scale",
+        ),
         ('[[remotes]]\nname = "a"\nurl = "http://x"\napi_key_env = "not a name"\n', "remotes.0.api_key_env"),
     ],
 )
@@ -89,6 +100,23 @@ def test_a_mirror_is_an_address_and_no_secret_is_shown(tmp_path: Path, mirror: s
     with pytest.raises(SettingsError) as caught:
         settings.from_text("downloads.mirrors", mirror)
     assert "me:" not in str(caught.value)
+
+
+def test_what_a_model_is_started_with_is_shown_by_model(tmp_path: Path) -> None:
+    adapter = '{ file = "~/a.gguf", sha256 = "' + "AB" * 32 + '", scale = 0.5 }'
+    file = write(
+        tmp_path, f'[overrides."qwen3-8b:Q4_K_M"]\nlora = [{adapter}]\n[overrides."b"]\ndraft = "c"\n'
+    )
+    loaded = settings.load(file, env={}).overrides
+    assert (loaded["qwen3-8b:Q4_K_M"].lora[0].sha256, loaded["b"].draft) == ("ab" * 32, "c")
+    found = {entry.key: entry for entry in settings.entries(file, env={}) if "overrides" in entry.key}
+    assert {key: entry.value for key, entry in found.items()} == {
+        'overrides."qwen3-8b:Q4_K_M".lora': [{"file": "~/a.gguf", "sha256": "ab" * 32, "scale": 0.5}],
+        'overrides."b".draft': "c",
+    }
+    assert {entry.source for entry in found.values()} == {str(file)}
+    with pytest.raises(SettingsError, match="can't be set here"):
+        settings.from_text('overrides."b".draft', "d")
 
 
 def test_settings_are_frozen(tmp_path: Path) -> None:

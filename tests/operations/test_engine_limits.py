@@ -11,7 +11,8 @@ from appliance.engines import Build
 from appliance.errors import UsageError
 from appliance.operations.plans.engine_limits import within
 from appliance.operations.plans.headers import Subject, of_file
-from appliance.planning import DeviceMemory, PlanRequest, Projector
+from appliance.operations.use import Mode
+from appliance.planning import DeviceMemory, Lora, PlanRequest, Projector
 
 SERVER = Build("llama-server", "/bin/llama-server", "10434", "llama-server 10434")
 PYTHON = Build("llama-cpp-python", None, "0.3.36", "llama-cpp-python 0.3.36")
@@ -35,6 +36,18 @@ def test_llama_cpp_python_gets_one_slot_and_neither_projector_nor_draft(subject:
     assert (left.mmproj, left.draft, left.draft_parts) == (None, None, ())
     assert (request.parallel, request.cpu_moe) == (1, 0)
     assert [note.code for note in notes] == ["slots_engine", "mmproj_engine", "draft_engine"]
+
+
+def test_what_makes_a_model_what_it_is_is_never_left_out(subject: Subject) -> None:
+    scores = replace(subject, mode=Mode(reranking=True, alone=True))
+    with pytest.raises(UsageError, match="can't serve a model for reranking") as caught:
+        within(PYTHON, (CARD,), scores, PlanRequest())
+    assert "--engine" in (caught.value.hint or "")
+    adapter = Lora("a", 1.0, None, (1,) * 30, (0,) * 30)
+    within(PYTHON, (CARD,), replace(subject, adapters=(adapter,)), PlanRequest())
+    with pytest.raises(UsageError, match="can't apply several adapters"):
+        within(PYTHON, (CARD,), replace(subject, adapters=(adapter, adapter)), PlanRequest())
+    within(SERVER, (CARD,), replace(scores, adapters=(adapter, adapter)), PlanRequest())
 
 
 def test_experts_in_ram_are_refused_where_the_engine_has_no_place_for_it(subject: Subject) -> None:

@@ -109,6 +109,7 @@ def plan(header: Header, *devices: DeviceMemory, host: HostMemory = HOST, **requ
     """A plan with the request's fields as keywords."""
     build = request.pop("engine_build", BUILD)
     parts = {name: request.pop(name, None) for name in ("learned", "mmproj", "draft")}
+    adapters = request.pop("adapters", ())
     return make_plan(
         header,
         devices,
@@ -116,6 +117,7 @@ def plan(header: Header, *devices: DeviceMemory, host: HostMemory = HOST, **requ
         PlanRequest(**request),
         model="model",
         engine_build=build,
+        adapters=adapters,
         **parts,
     )
 

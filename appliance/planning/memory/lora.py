@@ -52,8 +52,11 @@ def lora_of(
 def _require_adapter(header: Header, model: Header, name: str) -> None:
     kind, how = header.metadata.get("general.type"), header.metadata.get("adapter.type")
     if (kind, how) != ("adapter", "lora"):
-        said = clean_line(str(kind if kind != "adapter" else how), 60)
-        raise GgufError(f"{name} is no LoRA adapter.", cause=f"its header calls it {said}", hint=_HINT)
+        said = kind if kind != "adapter" else how
+        cause = (
+            f"its header calls it {clean_line(said, 60)}" if isinstance(said, str) else "it is not called one"
+        )
+        raise GgufError(f"{name} is no LoRA adapter.", cause=cause, hint=_HINT)
     if header.arch != model.arch:
         raise _foreign(name, f"it was made for {header.arch}, and the model is {model.arch}")
     if not any(tensor.name.endswith(_SUFFIXES) for tensor in header.tensors):
