@@ -23,12 +23,25 @@ from appliance.paths import Paths
 from appliance.settings import Settings
 
 log = logging.getLogger("appliance.prompts")
-SAVE_S = 10.0
-"""A stop waits no longer for what is saved."""
-RESTORE_S = 20.0
-"""A start waits no longer for what is given back."""
 SWEEP_S = 3_600.0
 _TODO = "Another engine or build may do it: `appliance engines list`, docs/engines.md."
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long others wait, in seconds."""
+
+    save_s: float = 10.0
+    """A stop, for what is saved."""
+    restore_s: float = 20.0
+    """A start, for what is given back."""
+    prove_s: float = slots.proof.LIMIT_S
+    """The first start of a kind of engine, for its proof."""
+    margin: int = slots.saving.MARGIN
+    """Bytes of the disk that are left to others."""
+
+
+_LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +70,14 @@ class PromptCaches:
     """Saved prompts of all engines of a daemon. All methods belong to its event loop."""
 
     def __init__(
-        self, paths: Paths, settings: Callable[[], Settings], *, clock: Callable[[], float] = time.time
+        self,
+        paths: Paths,
+        settings: Callable[[], Settings],
+        *,
+        clock: Callable[[], float] = time.time,
+        limits: Limits = _LIMITS,
     ) -> None:
-        self._settings, self._clock = settings, clock
+        self._settings, self._clock, self._times = settings, clock, limits
         self._shelf = slots.Shelf(paths.prompts, clock=clock)
         self._proofs = slots.Proofs(paths.prompt_proofs, clock=clock)
         self._lives: WeakKeyDictionary[Engine, _Life] = WeakKeyDictionary()
@@ -136,7 +154,7 @@ class PromptCaches:
             return
         done = slots.Saved()
         async with _told(f"{ref.ref}: prompts can't be saved"), session(endpoint) as client:
-            async with asyncio.timeout(SAVE_S):
+            async with asyncio.timeout(self._times.save_s):
                 await self._save(client, engine, life, done)
         self._lives.pop(engine, None)
         for one in done.skipped:
@@ -179,8 +197,8 @@ class PromptCaches:
             return
         await self._sweep()
         try:
-            async with asyncio.timeout(RESTORE_S):
-                await slots.give_back(client, self._shelf, life.key.folder, says, RESTORE_S, life.given)
+            async with asyncio.timeout(limit := self._times.restore_s):
+                await slots.give_back(client, self._shelf, life.key.folder, says, limit, life.given)
         finally:
             for why in life.given.refused:
                 log.warning("%s: a saved prompt was not given back: %s", ref, why)
@@ -195,7 +213,7 @@ class PromptCaches:
             await asyncio.to_thread(self._proofs.begin, key.kind)
             file = self._shelf.folder(key.folder) / self._shelf.new_name()
             try:
-                proof = await slots.prove(client, file, ctx=says.ctx)
+                proof = await slots.prove(client, file, ctx=says.ctx, limit_s=self._times.prove_s)
             except asyncio.CancelledError:
                 self._proofs.restore(key.kind, known)  # stopped meanwhile: it was no try
                 raise
@@ -218,13 +236,13 @@ class PromptCaches:
             private=self.privacy.slots(endpoint),
             given=life.given if endpoint == life.endpoint else slots.Given(),
             bytes_per_token=slots.bytes_per_token(engine.launch.plan),
-            timeout_s=SAVE_S,
+            timeout_s=self._times.save_s,
             into=done,
         )
 
     def _limits(self) -> slots.Limits:
         wanted = self._settings().prompt_cache
-        return slots.Limits(wanted.disk, wanted.age, wanted.least_tokens)
+        return slots.Limits(wanted.disk, wanted.age, wanted.least_tokens, self._times.margin)
 
     async def _sweep(self) -> None:
         limits, enabled = self._limits(), self._settings().prompt_cache.enabled

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -16,7 +17,10 @@ from appliance.store import layout
 log = logging.getLogger("appliance.prompts")
 _MOST = 128
 _TRIES = 3
-"""A proof that failed is tried again at later loads, so many times in all."""
+"""A proof that failed is tried again at later loads, so many times in all, and anew after `_FORGOTTEN_S`:
+a machine may have been busy.
+"""
+_FORGOTTEN_S = 86_400.0
 _WHY = 200
 BEGUN = "the engine ended while it was tried"
 _lock = threading.Lock()
@@ -30,11 +34,14 @@ class Remembered:
     why: str
     tries: int
     at: float
+    """Unix seconds."""
+    final: bool = False
+    """Another try would end the same way."""
 
     @property
     def settled(self) -> bool:
-        """It need not be tried again."""
-        return self.works or self.tries >= _TRIES
+        """It need not be tried again now."""
+        return self.works or self.final or self.tries >= _TRIES
 
 
 class Proofs:
@@ -44,7 +51,10 @@ class Proofs:
         self._file, self._clock = file, clock
 
     def of(self, kind: str) -> Remembered | None:
-        return _entry(self._read().get(kind))
+        found = _entry(self._read().get(kind))
+        if found is None or found.works or found.final:
+            return found
+        return found if 0 <= self._clock() - found.at < _FORGOTTEN_S else None
 
     def begin(self, kind: str) -> None:
         """Note that it is being tried: if the engine dies of it, that counts as a try."""
@@ -53,8 +63,8 @@ class Proofs:
 
     def end(self, kind: str, proof: Proof) -> None:
         before = self.of(kind)
-        tries = _TRIES if proof.final else before.tries if before else 1
-        self._put(kind, Remembered(proof.works, proof.why[:_WHY], tries, self._clock()))
+        tries = before.tries if before else 1
+        self._put(kind, Remembered(proof.works, proof.why[:_WHY], tries, self._clock(), proof.final))
 
     def restore(self, kind: str, before: Remembered | None) -> None:
         """As if it had not been tried."""
@@ -88,7 +98,8 @@ def _entry(row: object) -> Remembered | None:
     works, why, tries, at = (row.get(name) for name in ("works", "why", "tries", "at"))
     if not isinstance(works, bool) or not isinstance(why, str) or type(tries) is not int:
         return None
-    return Remembered(works, why, tries, float(at)) if isinstance(at, (int, float)) else None
+    at = float(at) if isinstance(at, (int, float)) else math.nan
+    return Remembered(works, why, tries, at, row.get("final") is True) if math.isfinite(at) else None
 
 
 def _at(row: Any) -> float:

@@ -1,0 +1,1 @@
+"""Prompts that outlive their engine."""
