@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from textual.binding import Binding
 
-Scope = Literal["app", "dash", "downloads"]
+Scope = Literal["app", "dash", "downloads", "loaded"]
+ON_SCREEN: tuple[Scope, ...] = ("downloads", "loaded")
+"""Scopes whose methods are on their screen; those of the others are on the app."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +48,16 @@ class Action:
 ACTIONS: tuple[Action, ...] = (
     Action(
         "engine.toggle", "s", "toggle_engine", "Stop",
-        "Stop the engine, or start it again. Asks while a request is running.", "dash", needs_daemon=True,
+        "Stop all engines, or start the default one again. Asks while a request is running.", "dash",
+        needs_daemon=True,
     ),
     Action(
         "engine.restart", "r", "restart_engine", "Restart",
-        "Plan again with what is free now, and restart the engine. Asks while a request is running.", "dash",
-        needs_daemon=True,
+        "Plan again with what is free now, and restart the default engine. Asks while a request is running.",
+        "dash", needs_daemon=True,
+    ),
+    Action(
+        "model.list", "m", "models", "Models", "List the models here: load, unload, pin, restart.", "dash",
     ),
     Action("engine.log", "l", "engine_log", "Log", "Follow the engine's log.", "dash", needs_daemon=True),
     Action(
@@ -64,6 +70,24 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "download.cancel", "x", "cancel_download", "Cancel",
         "Among the downloads: leave the chosen one. Asks; what has arrived is kept.", "downloads",
+        needs_daemon=True,
+    ),
+    Action(
+        "model.load", "enter", "load_model", "Load",
+        "Among the models: load the chosen one, or make it the default.", "loaded", needs_daemon=True,
+    ),
+    Action(
+        "model.unload", "u", "unload_model", "Unload",
+        "Among the models: free the memory of the chosen one. Asks while a request is running.", "loaded",
+        needs_daemon=True,
+    ),
+    Action(
+        "model.pin", "p", "pin_model", "Pin",
+        "Among the models: keep the chosen one loaded, or no longer.", "loaded", needs_daemon=True,
+    ),
+    Action(
+        "model.restart", "r", "restart_model", "Restart",
+        "Among the models: load the chosen one again. Asks while a request is running.", "loaded",
         needs_daemon=True,
     ),
     Action("display.freeze", "space", "freeze", "Freeze", "Freeze the display, or let it go on.", "dash"),
@@ -95,7 +119,7 @@ def bindings(scope: Scope) -> list[Binding]:
     return [
         Binding(
             a.key,
-            a.method if a.scope == "downloads" else f"app.{a.method}",
+            a.method if a.scope in ON_SCREEN else f"app.{a.method}",
             a.label,
             id=a.id,
             show=False,

@@ -21,8 +21,9 @@ from tui import boxes, events, state
 from tui.actions import ACTIONS, bindings, find
 from tui.background import in_background
 from tui.dashboard import Dashboard
-from tui.door import Door
+from tui.door import Door, nothing
 from tui.downloads_screen import DownloadsScreen
+from tui.loaded_screen import LoadedScreen
 from tui.log_screen import LogScreen
 from tui.state import Lost, View
 from tui.widgets.overlay import Overlay, Question
@@ -126,7 +127,7 @@ class ApplianceApp(App[int]):
     def _show(self, **changes: object) -> None:
         self.view = dataclasses.replace(self.view, now=self._clock(), **changes)  # type: ignore[arg-type]
         for screen in self.screen_stack:
-            if isinstance(screen, Dashboard | DownloadsScreen):
+            if isinstance(screen, Dashboard | DownloadsScreen | LoadedScreen):
                 screen.show(self.view)
 
     def on_app_blur(self, event: AppBlur) -> None:
@@ -197,31 +198,48 @@ class ApplianceApp(App[int]):
         """List the downloads."""
         self.push_screen(DownloadsScreen(self.view, self.send, ascii_only=self._ascii_only))
 
+    def action_models(self) -> None:
+        """List the models that are here, loaded or not."""
+        self.push_screen(
+            LoadedScreen(
+                self.view, self.send, self.run_alone, lambda: self._door, ascii_only=self._ascii_only
+            )
+        )
+
     def action_toggle_engine(self) -> None:
         """Stop the engine, or start it with what was asked for the last time."""
         if self._is_working():
             return
         if self.view.phase in ("running", "loading"):
-            self._after_asking("Stop the engine?", "Stopping the engine", lambda door: door.stop_engine())
+            shot = self.view.snapshot
+            count = sum(row.resident for row in shot.engines) if shot is not None else 0
+            what = f"all {count} engines" if count > 1 else "the engine"
+            doing = "Stopping all engines" if count > 1 else "Stopping the engine"
+            self._after_asking(f"Stop {what}?", boxes.at_stake(shot), doing, lambda door: door.stop_engine())
         else:
-            self._run("Starting the engine", lambda door: door.restart_engine())
+            self.run_alone("Starting the engine", lambda door: door.restart_engine())
 
     def action_restart_engine(self) -> None:
         """Plan again with the same wishes, and restart the engine."""
         if not self._is_working():
+            shot = self.view.snapshot
+            main = shot.engine if shot is not None else None
+            several = main is not None and shot is not None and bool(shot.others)
+            stake = boxes.at_stake_of(shot, main.ref) if main and several else boxes.at_stake(shot)
             self._after_asking(
-                "Restart the engine?", "Restarting the engine", lambda door: door.restart_engine()
+                "Restart the engine?", stake, "Restarting the engine", lambda door: door.restart_engine()
             )
 
-    def _after_asking(self, question: str, doing: str, command: Callable[[Door], object]) -> None:
-        detail = boxes.at_stake(self.view.snapshot)
+    def _after_asking(
+        self, question: str, detail: str | None, doing: str, command: Callable[[Door], object]
+    ) -> None:
         if detail is None:
-            self._run(doing, command)
+            self.run_alone(doing, command)
             return
 
         def answered(yes: bool | None) -> None:
             if yes:
-                self._run(doing, command)
+                self.run_alone(doing, command)
 
         self.push_screen(Question(question, detail, ascii_only=self._ascii_only), answered)
 
@@ -233,23 +251,31 @@ class ApplianceApp(App[int]):
         self.notify(f"{state.working(self.view)}. The next command can come after it.", markup=False)
         return True
 
-    def _run(self, doing: str, command: Callable[[Door], object]) -> None:
+    def run_alone(
+        self, doing: str, command: Callable[[Door], object], then: Callable[[], None] = nothing
+    ) -> None:
+        """A command that may take minutes; it is shown meanwhile, and there is one at a time."""
         if self._door is not None and not self._is_working():
             self._show(working=doing, working_since=self._clock())
-            self.run_worker(self._obey(doing, command, self._door), group="command", exit_on_error=False)
+            work = self._obey(doing, command, self._door, then)
+            self.run_worker(work, group="command", exit_on_error=False)
 
-    async def _obey(self, doing: str, command: Callable[[Door], object], door: Door) -> None:
+    async def _obey(
+        self, doing: str, command: Callable[[Door], object], door: Door, then: Callable[[], None]
+    ) -> None:
         try:
-            await self._ask(doing, command, door)
+            await self._ask(doing, command, door, then)
         finally:
             self._show(working=None, working_since=None)
 
-    def send(self, doing: str, command: Callable[[Door], object]) -> None:
+    def send(self, doing: str, command: Callable[[Door], object], then: Callable[[], None] = nothing) -> None:
         """A quick command, beside one for the engine that may take minutes."""
         if self._door is not None:
-            self.run_worker(self._ask(doing, command, self._door), group="quick", exit_on_error=False)
+            self.run_worker(self._ask(doing, command, self._door, then), group="quick", exit_on_error=False)
 
-    async def _ask(self, doing: str, command: Callable[[Door], object], door: Door) -> None:
+    async def _ask(
+        self, doing: str, command: Callable[[Door], object], door: Door, then: Callable[[], None]
+    ) -> None:
         try:
             await in_background(lambda: command(door))
         except ApplianceError as error:
@@ -258,3 +284,4 @@ class ApplianceApp(App[int]):
             self.notify(text, title=f"{doing} failed", severity="error", markup=False)
         finally:
             self._wake.set()
+            then()

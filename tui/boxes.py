@@ -54,5 +54,17 @@ def at_stake(shot: StatusSnapshot | None) -> str | None:
     return f"{_requests(running, 'running')} would be cut off.{held}"
 
 
+def at_stake_of(shot: StatusSnapshot | None, ref: str) -> str | None:
+    """The same for one model. A daemon that does not count per model is taken to mean this one."""
+    row = shot.engine_of(ref) if shot is not None else None
+    if row is None or row.running is None:
+        return at_stake(shot) if row is not None else None
+    if not row.running:
+        return None
+    waiting = row.queued or 0
+    held = f" {_requests(waiting, 'waiting')} would have to wait longer, or go elsewhere." if waiting else ""
+    return f"{_requests(row.running, 'running')} of {ref} would be cut off.{held}"
+
+
 def _requests(count: int, kind: str) -> str:
     return f"{count} {kind} request{'s' if count != 1 else ''}"

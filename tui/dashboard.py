@@ -22,6 +22,7 @@ from tui.views.gpu import gpu_panel
 from tui.views.host import host_panel
 from tui.views.notes import notes_panel
 from tui.views.requests import requests_panel
+from tui.views.residents import others_panel
 from tui.views.route import route_panel
 from tui.widgets.content import content_of
 from tui.widgets.panel import Build, Panel
@@ -31,7 +32,7 @@ ROUTE_SHARE = 0.42
 """Columns of the Route panel beside the Engine panel."""
 
 
-_OPTIONAL: tuple[layout.PanelId, ...] = ("gpu", "host", "downloads", "notes")
+_OPTIONAL: tuple[layout.PanelId, ...] = ("others", "gpu", "host", "downloads", "notes")
 
 
 class Dashboard(Screen[None]):
@@ -50,6 +51,7 @@ class Dashboard(Screen[None]):
             with Horizontal(id="top"):
                 yield self._panel("engine", lambda v, w: engine_panel(v, w, self._compact))
                 yield self._panel("route", route_panel)
+            yield self._panel("others", lambda v, w: others_panel(v, w, self._compact))
             yield self._panel("gpu", lambda v, w: gpu_panel(v, w, self._compact))
             yield self._panel("host", lambda v, w: host_panel(v, w, self._compact))
             yield self._panel("downloads", downloads_panel)

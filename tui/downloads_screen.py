@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -13,15 +12,12 @@ from appliance.client import DownloadRow
 from appliance.units import size
 from tui import state
 from tui.actions import bindings
-from tui.door import Door
+from tui.door import Send
 from tui.lines import Line
 from tui.state import View
 from tui.views import transfers
 from tui.widgets.overlay import Question
 from tui.widgets.rows import Rows
-
-Send = Callable[[str, Callable[[Door], object]], None]
-"""(what is being done, the command) -> carried out beside the loop; a failure is told."""
 
 
 class DownloadsScreen(Screen[None]):

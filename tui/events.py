@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from appliance.client import StatusSnapshot
+from appliance.client import EngineRow, StatusSnapshot
 from tui.lines import Tone
 from tui.words import reason
 
 KEPT = 100
+_OFF = ("absent", "stopped")
+_COMING = ("starting", "loading")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,30 +32,50 @@ def between(before: StatusSnapshot | None, after: StatusSnapshot, now: float) ->
         *_requests(before, after, now),
         *_heat(before, after, now),
         *_notes(before, after, now),
-        *_engine(before, after, now),
+        *_engines(before, after, now),
     )
 
 
-def _engine(before: StatusSnapshot, after: StatusSnapshot, now: float) -> Iterator[Event]:
-    old, new = before.engine, after.engine
-    if new is None:
-        if old is not None:
-            yield Event(now, "The engine is stopped.")
+def _engines(before: StatusSnapshot, after: StatusSnapshot, now: float) -> Iterator[Event]:
+    """Of each model; where there is but one, it is `the engine`."""
+    old, new = _by_ref(before), _by_ref(after)
+    refs = tuple(dict.fromkeys([*old, *new]))
+    for ref in refs:
+        yield from _engine(ref, len(refs) == 1, old.get(ref), new.get(ref), now)
+    yield from _default(before, after, now)
+
+
+def _by_ref(shot: StatusSnapshot) -> dict[str, EngineRow]:
+    return {row.ref: row for row in shot.engines}
+
+
+def _engine(
+    ref: str, alone: bool, old: EngineRow | None, new: EngineRow | None, now: float
+) -> Iterator[Event]:
+    name, was = "The engine" if alone else ref, old.state if old is not None else None
+    if new is None or new.state in _OFF:
+        if was is not None and was not in _OFF:
+            yield Event(now, "The engine is stopped." if alone else f"{ref} was unloaded.")
         return
-    if old is not None and old.state == new.state:
-        if (new.restarts or 0) > (old.restarts or 0):
-            yield Event(now, f"The engine was restarted (restart {new.restarts}).", "warn")
+    if old is not None and (new.restarts or 0) > (old.restarts or 0) and new.state != "failed":
+        why = f": {new.crash.message}" if new.crash is not None and new.crash.message else "."
+        yield Event(now, f"{name} was restarted (restart {new.restarts}){why}", "warn")
+    elif new.state == was:
         return
-    was_on = old is not None and old.state in ("ready", "busy")
-    if new.state == "ready" and not was_on:
-        yield Event(now, f"The engine is ready: {new.model or 'model n/a'}.", "ok")
+    elif new.state == "ready" and was != "busy":
+        yield Event(now, f"The engine is ready: {ref}." if alone else f"{ref} is ready.", "ok")
     elif new.state == "failed":
         why = " ".join(part for part in (new.error, new.cause) if part)
-        yield Event(now, f"The engine failed: {why or 'no reason given'}", "bad")
-    elif new.state in ("starting", "loading") and (old is None or old.state not in ("starting", "loading")):
-        yield Event(now, f"The engine is loading {new.model or 'a model'}.")
-    elif new.state in ("absent", "stopped"):
-        yield Event(now, "The engine is stopped.")
+        yield Event(now, f"{name} failed: {why or 'no reason given'}", "bad")
+    elif new.state in _COMING and was not in _COMING:
+        yield Event(now, f"The engine is loading {ref}." if alone else f"{ref} is being loaded.")
+
+
+def _default(before: StatusSnapshot, after: StatusSnapshot, now: float) -> Iterator[Event]:
+    """Another model gets the requests that name none."""
+    old, new = (next((row.ref for row in shot.engines if row.default), None) for shot in (before, after))
+    if old is not None and new is not None and old != new:
+        yield Event(now, f"The default model is {new} now, was {old}.")
 
 
 def _requests(before: StatusSnapshot, after: StatusSnapshot, now: float) -> Iterator[Event]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-PanelId = Literal["engine", "gpu", "host", "requests", "downloads", "notes"]
+PanelId = Literal["engine", "others", "gpu", "host", "requests", "downloads", "notes"]
 
 ROWS_AROUND = 3
 """Header, notice and footer."""
@@ -19,7 +19,7 @@ def heights(total: int, wants: Mapping[PanelId, int]) -> dict[PanelId, int]:
 
     `wants` are the rows with frame that each panel would like, 0 when it has nothing to show. Requests get
     what is left. Where that is too little, hints go first: notes, then downloads, shrink to one line; then
-    notes, host, GPU and downloads go; at last the engine panel is cut.
+    notes, host, GPU, downloads and the other models go; at last the engine panel is cut.
     """
     body = max(0, total - ROWS_AROUND)
     out: dict[PanelId, int] = dict(wants)
@@ -31,6 +31,7 @@ def heights(total: int, wants: Mapping[PanelId, int]) -> dict[PanelId, int]:
     steps: tuple[tuple[PanelId, int], ...] = (
         ("notes", _ONE_LINE), ("downloads", _ONE_LINE),
         ("notes", 0), ("host", 0), ("gpu", 0), ("downloads", 0),
+        ("others", 0),
     )  # fmt: skip
     for name, smallest in steps:
         if missing() <= 0:

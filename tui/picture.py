@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from appliance.client import StatusSnapshot
-from appliance.client.library import LogPage
+from appliance.client.library import CatalogRow, LogPage
 
 if TYPE_CHECKING:
     from tui.app import ApplianceApp
@@ -29,6 +29,26 @@ class FixedDoor:
     def logs(self, after: int = 0, limit: int = 500) -> LogPage:
         """No lines."""
         return LogPage((), 0)
+
+    def models(self) -> tuple[CatalogRow, ...]:
+        """Those that have an engine."""
+        return tuple(CatalogRow.parse({"ref": row.ref, "state": "here"}) for row in self.status().engines)
+
+    def pinned(self) -> tuple[str, ...]:
+        """None."""
+        return ()
+
+    def load(self, ref: str) -> None:
+        """Nothing to load."""
+
+    def unload(self, ref: str) -> None:
+        """Nothing to unload."""
+
+    def restart(self, ref: str) -> None:
+        """Nothing to restart."""
+
+    def pin(self, ref: str, pinned: bool) -> None:
+        """Nothing to pin."""
 
     def stop_engine(self) -> None:
         """Nothing to stop."""

@@ -96,7 +96,7 @@ class Client:
         """All variants that the catalog lists, with what is here."""
         from appliance.client.library import CatalogRow
 
-        return rows(CatalogRow)(self.call("GET", "/api/models").get("models"))
+        return rows(CatalogRow)(self.call("GET", "/api/models", timeout_s=PROBE_S).get("models"))
 
     def downloads(self) -> tuple[DownloadRow, ...]:
         """Transfers that run, wait or just ended."""

@@ -24,7 +24,7 @@ def quiet(stub: StubDaemon) -> None:
 async def test_question_mark_opens_help_and_escape_closes_it() -> None:
     async with fixed(documents.normal()) as on:
         await on.press("question_mark")
-        await on.until("Stop the engine, or start it again.")
+        await on.until("Stop all engines, or start the default one again.")
         assert "Leave the UI. The appliance keeps serving." in on.text
         await on.press("escape")
         assert isinstance(on.app.screen, Dashboard)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import cast
 
 from appliance.client import EngineRow, PlanDocument, StatusSnapshot
-from appliance.units import size
+from appliance.units import about, size
 from tui import glyphs
 from tui.frame import PanelView
 from tui.graphs import bar
 from tui.lines import Line, Span, Tone, joined, joined_within, line, wrap
 from tui.state import View, engine_mark
+from tui.views.residents import MOST_COMPACT, other_lines, stays
 from tui.views.route import queue_words, remote_words, today_words
 from tui.words import NA, ago, number, percent
 
@@ -36,11 +37,20 @@ def engine_panel(view: View, width: int, compact: bool) -> PanelView:
     assert shot is not None
     engine = shot.engine
     seen = line("last seen ") if view.lost is not None else ()
-    scope = joined([(*seen, engine_mark(shot)), _since(engine, view.moment)])
+    scope = joined([(*seen, engine_mark(shot)), _since(engine, view.moment), _stay(shot, view.moment)])
     rows = _short(shot, engine, view, width) if compact else _long(shot, engine, width)
     if view.phase == "loading":
         rows = (*rows[:2], *_progress(engine, view, width))
-    return PanelView("Engine", rows, scope)
+    others = other_lines(view, width, MOST_COMPACT) if compact else ()
+    return PanelView("Engine", (*rows, *others), scope)
+
+
+def _stay(shot: StatusSnapshot, now: float) -> Line:
+    """That it is pinned, or until when it stays."""
+    engine = shot.engine
+    if engine is None or not engine.serves:
+        return ()
+    return line("pinned") if engine.pinned else stays(shot, engine, now)
 
 
 def _since(engine: EngineRow | None, now: float) -> Line:
@@ -153,10 +163,11 @@ def _progress(engine: EngineRow | None, view: View, width: int) -> tuple[Line, .
     if engine is None:
         return ()
     spent = ago(engine.started_at, view.moment)
+    whole = "" if engine.load_estimate_s is None else f", takes ~{about(engine.load_estimate_s)}"
     share = engine.load_progress
     meter = "" if share is None else f"{bar([(share, '█')], 1.0, 24)} {percent(share * 100)} · "
     tail = [line(Span("  " + text, "muted")) for text in engine.last_lines[-3:]]
-    return (line(label("Loading"), Span(meter, "accent"), f"{spent} so far"), *tail)
+    return (line(label("Loading"), Span(meter, "accent"), f"{spent} so far{whole}"), *tail)
 
 
 def _connecting(view: View, width: int) -> PanelView:
@@ -209,12 +220,15 @@ def _failed(view: View, width: int, compact: bool) -> PanelView:
         Span("r", "accent"), "  plan again and start    ", Span("l", "accent"), "  open the engine log"
     )
     rows.append((label("" if engine.hint else "Do"), *keys))
+    rows += other_lines(view, width, MOST_COMPACT) if compact else ()
     shown = engine.last_lines[-3 if compact else -6 :]
     if shown:
         rows += [line(Span("Last lines", "muted")), *(line(Span(f"  {text}", "muted")) for text in shown)]
     scope = joined([(engine_mark(shot),), line(f"restarts {number(engine.restarts)}")])
     away = any(remote.state == "up" for remote in shot.remotes) and shot.policy != "local-only"
     still = "Requests still go to the remote." if away else "Requests are refused until it runs."
+    if not away and any(row.serves for row in shot.others):
+        still = "Requests for it are refused; other models answer."
     return PanelView("Engine", (joined([_model(shot), line(still)]), *rows), scope, "bad")
 
 
