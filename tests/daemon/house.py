@@ -15,10 +15,10 @@ import pytest
 from appliance import settings
 from appliance.catalog import ModelRef
 from appliance.daemon import loading
-from appliance.daemon.local import LocalSide
-from appliance.daemon.served import ServingSnapshot
 from appliance.daemon.here import Here
+from appliance.daemon.local import LocalSide
 from appliance.daemon.pool import Pool, Seat
+from appliance.daemon.served import ServingSnapshot
 from appliance.daemon.serving import Serving
 from appliance.engines import Build, Choice, EngineState
 from appliance.gateway.ports import Served

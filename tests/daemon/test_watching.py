@@ -41,8 +41,8 @@ class Watched:
         self.home, self.folder = home, folder
         self.view, self.stale, self.now = VIEW, False, 1000.0
         self.watch = PlanWatch(
-            home.serving, home.lessons, monitor=self.monitor, quiet=lambda: home.pool.seat(home.ref).wanted == 0,
-            clock=lambda: self.now,
+            home.serving, home.lessons, monitor=self.monitor,
+            quiet=lambda: home.pool.seat(home.ref).wanted == 0, clock=lambda: self.now,
         )  # fmt: skip
 
     def monitor(self) -> MonitorSnapshot:

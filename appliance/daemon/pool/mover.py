@@ -247,8 +247,8 @@ class Mover:
     async def _unload(self, seat: Seat, kind: str, why: str) -> None:
         self._fits.clear()
         log.info("%s is unloaded: %s", seat.ref.ref, why)
-        await seat.serving.unload()
         self._note(kind, seat.ref.ref, why)
+        await seat.serving.unload()
 
     def _release(self, except_for: Want | None) -> None:
         """Who was to make way for a model that nobody wants any more goes on."""

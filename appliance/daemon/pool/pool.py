@@ -11,6 +11,8 @@ from functools import partial
 from appliance.catalog import ModelRef
 from appliance.daemon.here import Here
 from appliance.daemon.hooks import Hooks, NobodyWaits
+from appliance.daemon.machine.gpus import Gpus
+from appliance.daemon.machine.guard import Guard
 from appliance.daemon.pool.mover import Mover, Note
 from appliance.daemon.pool.seat import Seat
 from appliance.daemon.room import Room
@@ -48,10 +50,12 @@ class Pool:
         book: LogBook | None = None,
         note: Note = lambda _kind, _ref, _text: None,
         turn: Turn | None = None,
+        gpus: Gpus | None = None,
     ) -> None:
         """`on_change` is told each change of a model, before and after. `watch` makes who looks at an engine
-        from time to time, from its owner and whether it has no request.
+        from time to time, from its owner and whether it has no request. `gpus`: those that were lost.
         """
+        self._gpus = gpus or Gpus()
         self._library, self._monitor, self._lessons, self._here = library, monitor, lessons, here
         self._on_change, self._watch, self._hooks = on_change, watch, hooks
         self.book = book or LogBook()
@@ -108,6 +112,7 @@ class Pool:
         seat.wishes = wishes or Wishes()
         self._default = ref.ref
         self._mover.halted = False
+        self._gpus.pardon()
         if seat.state == "ready":
             await seat.serving.unload()  # a person who loads it again wants it planned again
         await self._asked(seat)
@@ -183,6 +188,7 @@ class Pool:
         serving = Serving(
             self._library, changed, self._lessons,
             room=partial(self._room, ref.ref), hooks=self._hooks, ring=self.book.ring(ref.ref),
+            guard=Guard(self._gpus),
         )  # fmt: skip
         seat = self._seats[ref.ref] = Seat(ref, serving, queue, self._mover.wake)
         seat.pinned = ref.ref in self._pinned()
