@@ -114,6 +114,7 @@ def main() -> int:
     if spec["threads_batch"]:
         model["n_threads_batch"] = spec["threads_batch"]
     model["n_ubatch"] = spec["n_ubatch"]
+    # a vector is pooled within one micro-batch, so a text must not go beyond it
     model["n_batch"] = spec["n_ubatch"] if spec["embedding"] else max(spec["n_batch"], spec["n_ubatch"])
     if spec["lora"]:
         model["lora_path"] = spec["lora"][0]["path"]

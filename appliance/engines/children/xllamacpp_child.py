@@ -70,12 +70,8 @@ def parameters(spec: dict[str, Any], key: str) -> Any:
 
 
 def use_vectors(params: Any, pooling: str | None, x: Any) -> None:
-    """What `--embeddings` and `--reranking` turn into; None: pooling as the model's file says.
-
-    A larger batch would hold several texts that don't fit into one micro-batch, which is an assertion.
-    """
+    """What `--embeddings` and `--reranking` turn into; None: pooling as the model's file says."""
     params.embedding = True
-    params.n_batch = params.n_ubatch
     if pooling is not None:
         params.pooling_type = getattr(x.llama_pooling_type, "LLAMA_POOLING_TYPE_" + pooling.upper())
 
