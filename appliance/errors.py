@@ -257,6 +257,12 @@ class EngineFailed(EngineError):
         self.out_of_memory = out_of_memory
 
 
+class DeviceLost(EngineError):
+    """A GPU that an engine had is gone or of no use, and the model is not served without it."""
+
+    code = "device_lost"
+
+
 class OutOfMemory(EngineFailed):
     """It ran out of memory, and there is no smaller plan left to try: the model does not fit."""
 

@@ -23,14 +23,19 @@ class Difference:
 
 
 def codes(serving: ServingSnapshot) -> tuple[str, ...]:
-    """What an answer lacks: the engine does less than planned, or the plan less than the one made first."""
+    """What an answer lacks: the engine does less than planned, the plan less than the one made first, or
+    than before a GPU was lost.
+    """
     given_up = serving.plan.given_up if serving.plan is not None else ()
-    return tuple(dict.fromkeys([*(one.code for one in differences(serving)), *given_up]))
+    lost = serving.lost.codes if serving.lost is not None else ()
+    return tuple(dict.fromkeys([*(one.code for one in differences(serving)), *given_up, *lost]))
 
 
 def notes(serving: ServingSnapshot) -> Iterator[Note]:
     """The same for people: what is less than planned, and what ran out of memory on the way to this plan."""
     since, ref = serving.loaded_since, serving.ref.ref if serving.ref is not None else "MODEL"
+    if serving.lost is not None:
+        yield Note("gpu_lost", serving.lost.detail, serving.lost.fix, serving.lost.since)
     for one in differences(serving):
         yield Note(one.code, f"Less than planned: {one.detail}.", None, since)
     again = f"`appliance down`, then `appliance up {ref} --retry`"

@@ -9,6 +9,13 @@ from appliance.daemon.served import ServingSnapshot
 from appliance.engines import EngineSnapshot
 
 _SERVES = ("ready", "busy")
+_ANEW = {
+    "replanned": "gets another plan",
+    "recycled": "is started afresh",
+    "resumed": "is started again after a suspend",
+    "gpu_back": "goes back to its GPU",
+}
+"""Why a model is loaded again while it is served, by the code of the note."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +23,7 @@ class Happening:
     """An event, before it has a number: the arguments of `Journal.note`."""
 
     kind: str
-    """`loaded unloaded crashed restarted failed replanned`."""
+    """`loaded unloaded crashed restarted failed replanned recycled resumed gpu_lost gpu_back`."""
     ref: str | None
     text: str
     detail: str | None = None
@@ -29,14 +36,23 @@ def happenings(before: ServingSnapshot, now: ServingSnapshot) -> tuple[Happening
     ref = now.ref.ref
     return tuple(
         one
-        for found in (_replanned, _crashed, _served, _failed, _unloaded)
+        for found in (_replanned, _lost, _crashed, _served, _failed, _unloaded)
         for one in found(ref, before, now)
     )
 
 
 def _replanned(ref: str, before: ServingSnapshot, now: ServingSnapshot) -> Iterator[Happening]:
     if now.replanned is not None and now.replanned != before.replanned:
-        yield Happening("replanned", ref, f"{ref} gets another plan.", now.replanned.detail)
+        code = now.replanned.code
+        text = f"{ref} {_ANEW.get(code, _ANEW['replanned'])}."
+        yield Happening(code if code in _ANEW else "replanned", ref, text, now.replanned.detail)
+
+
+def _lost(ref: str, before: ServingSnapshot, now: ServingSnapshot) -> Iterator[Happening]:
+    known = before.lost.key if before.lost is not None else None
+    if now.lost is not None and now.lost.key != known:
+        text = f"{ref} does without {now.lost.title}."
+        yield Happening("gpu_lost", ref, text, _joined(now.lost.message, now.lost.fix))
 
 
 def _crashed(ref: str, before: ServingSnapshot, now: ServingSnapshot) -> Iterator[Happening]:

@@ -19,14 +19,17 @@ class Room:
     """Bytes of each memory that all engines together may take; None: what there is."""
     taken: Mapping[str, int] = field(default_factory=dict)
     """Bytes that the engines which stay take, as planned, by device name and `Host`."""
+    shunned: frozenset[str] = frozenset()
+    """Devices that are listed and of no use."""
 
     def limits_on(self, looked: Survey) -> Mapping[str, int]:
         """Bytes that may be taken of each memory of this machine, within the budget."""
+        of_no_use = dict.fromkeys(self.shunned, 0)
         if self.budget is None:
-            return {}
+            return of_no_use
         devices = looked.choice.build.devices if looked.choice is not None else ()
         places = (*(device.name for device in devices), HOST)
-        return {place: max(0, self.budget - self.taken.get(place, 0)) for place in places}
+        return {place: max(0, self.budget - self.taken.get(place, 0)) for place in places} | of_no_use
 
 
 def needed(plan: Plan) -> Mapping[str, int]:

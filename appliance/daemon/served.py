@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from appliance.catalog import ModelRef
 from appliance.daemon.load_clock import LoadTimes
+from appliance.daemon.machine.losses import Loss
 from appliance.engines import EngineSnapshot, EngineState
-from appliance.errors import ApplianceError
+from appliance.errors import ApplianceError, ModelMissing, NotVerified
 from appliance.operations.lessons.load_times import Estimate
 from appliance.operations.machine.survey import Note, Survey
 from appliance.planning import Plan
@@ -34,3 +35,20 @@ class ServingSnapshot:
     """How long the load takes as far as that can be told before; None: nothing is known of it."""
     load_times: LoadTimes | None = None
     """What the last load took."""
+    lost: Loss | None = None
+    """The GPU that it does without, though an engine had it before."""
+
+    def uses(self, ref: str) -> bool:
+        """The engine runs with this model's files, or ended because they are not right."""
+        if self.ref is None or self.ref.ref != ref or self.state == "absent":
+            return False
+        return self.state != "failed" or self._damaged
+
+    def lacks(self, ref: str) -> bool:
+        """This model would be served, but its files were damaged, or removed."""
+        mine = self.ref is not None and self.ref.ref == ref and self.state in ("failed", "absent")
+        return mine and self._damaged
+
+    @property
+    def _damaged(self) -> bool:
+        return isinstance(self.error, NotVerified | ModelMissing)

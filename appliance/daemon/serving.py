@@ -6,11 +6,11 @@
 | `starting` | files checked, header read, plan made; an engine makes way for another plan |
 | `loading`, `ready`, `busy`, `stopping`, `failed` | what the engine's own task says       |
 
-Commands (`load`, `unload`, `restart`, `replan`) are carried out one after the other by one task, so two
-callers can't start two engines. Everyone else reads `snapshot`.
+Commands (`load`, `unload`, `restart`, `replan`, `prove`) are carried out one after the other by one task, so
+two callers can't start two engines. Everyone else reads `snapshot`.
 
-An engine that makes way for another plan of the same model (it ran out of memory, or `replan`) is `starting`
-to others from then on, never `failed` or `stopping`: requests wait, as in any load.
+An engine that makes way for another plan of its model (memory ran out, its GPU is lost, `replan`), or has to
+prove itself, is `starting` to others, never `failed` or `stopping`: requests wait, as in any load.
 """
 
 from __future__ import annotations
@@ -20,18 +20,21 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Literal
 
 from appliance.catalog import ModelRef
 from appliance.daemon.hooks import Hooks, NobodyWaits
 from appliance.daemon.launching import prove
-from appliance.daemon.loading import Crash, Load, Steps, begun_anew
+from appliance.daemon.loading import Crash, Load, Steps
+from appliance.daemon.machine.guard import Guard
+from appliance.daemon.machine.proving import works_within
 from appliance.daemon.orders import Orders
+from appliance.daemon.ran_out import crash_of
+from appliance.daemon.resident import Resident
 from appliance.daemon.room import Room
 from appliance.daemon.served import ServingSnapshot
 from appliance.daemon.sketching import what_if
-from appliance.engines import Build, Endpoint, Engine, EngineSnapshot, Launch, LogLine, LogRing
-from appliance.errors import ApplianceError, EngineFailed, ModelMissing, NotVerified
+from appliance.engines import Build, Engine, EngineSnapshot, Launch, LogRing
+from appliance.errors import ApplianceError, EngineFailed, ModelMissing
 from appliance.operations.lessons.learning import Lessons
 from appliance.operations.machine.survey import Note, Survey
 from appliance.operations.models import Library
@@ -39,11 +42,9 @@ from appliance.operations.plans.plan import Wishes
 from appliance.planning import Plan
 
 log = logging.getLogger("appliance.serving")
-STEADY_S = 600.0
-"""A plan that served this long was not too large from the start: the count of smaller ones begins anew."""
 
 
-class Serving:
+class Serving(Resident):
     """Owns the resident engine."""
 
     def __init__(
@@ -55,53 +56,18 @@ class Serving:
         room: Callable[[], Room] = Room,
         hooks: Hooks | None = None,
         ring: LogRing | None = None,
+        guard: Guard | None = None,
     ) -> None:
-        """`room` says what the other resident engines leave to this one; `ring` takes its log."""
+        """`room`: what other engines leave to this one. `ring` takes its log. `guard` knows lost GPUs."""
+        super().__init__(on_change, ring)
+        self._guard = guard or Guard()
         self._library = library
         self._room, self._hooks = room, hooks
         self._lessons = lessons or Lessons(library.paths.learned)
-        self._on_change = on_change
-        self._snapshot = ServingSnapshot(since=time.time())
-        self._engine: Engine | None = None
-        self._ring = ring or LogRing()
         self._wishes = Wishes()
         self._steps: Steps | None = None
         """Of the load that the engine comes from."""
-        self._phase: Literal["", "leaving", "loading", "stopping"] = ""
-        """An engine makes way for another plan; a load is at work; an engine is about to be stopped."""
         self._orders = Orders(self._fail)
-
-    @property
-    def snapshot(self) -> ServingSnapshot:
-        return self._snapshot
-
-    def uses(self, ref: str) -> bool:
-        """The engine runs with this model's files, or ended because they are not right."""
-        current = self._snapshot
-        if current.ref is None or current.ref.ref != ref or current.state == "absent":
-            return False
-        return current.state != "failed" or isinstance(current.error, NotVerified | ModelMissing)
-
-    def lacks(self, ref: str) -> bool:
-        """This model would be served, but its files were damaged, or removed."""
-        current = self._snapshot
-        if current.ref is None or current.ref.ref != ref or current.state not in ("failed", "absent"):
-            return False
-        return isinstance(current.error, NotVerified | ModelMissing)
-
-    @property
-    def engine(self) -> Engine | None:
-        """The engine, for leases, log lines and measured speeds."""
-        return self._engine
-
-    def lines(self, after: int, limit: int) -> tuple[LogLine, ...]:
-        """Log lines of the engine, and of those before it, with a sequence number above `after`."""
-        return self._ring.lines(after, limit)
-
-    @property
-    def endpoint(self) -> Endpoint | None:
-        """Where to send a request; None unless the engine is ready, and stays."""
-        return self._engine.endpoint if self._engine is not None and not self._phase else None
 
     def use(self, library: Library) -> None:
         """Take over changed settings; they act at the next load."""
@@ -154,13 +120,14 @@ class Serving:
         ref = self._snapshot.ref
         if ref is None:
             raise ModelMissing("No model was loaded, so none can be restarted.", hint="appliance up MODEL")
+        self._guard.pardon()
         await self._orders.give(lambda: self._load(ref, self._wishes))
 
     async def replan(self, note: Note, still: Callable[[], bool]) -> bool:
         """Load the same model again with what is free now, because of what `note` says; requests wait.
 
-        Only when `still` holds in the moment in which it begins, and the engine has no request. Returns
-        whether it was done. Raises what loading ended with.
+        Only if `still` holds then, and the engine has no request. Returns whether it was done. Raises what
+        loading ended with.
         """
         done = False
 
@@ -176,11 +143,34 @@ class Serving:
         await self._orders.give(again)
         return done
 
-    async def what_if(self, free: Mapping[str, int]) -> Plan | None:
-        """The plan of the served model if so many bytes of each device were free; no engine is asked.
+    async def prove(self, note: Note, limit_s: float) -> bool | None:
+        """Have a ready engine show that it works; one that does not is loaded again, and `note` says why.
 
-        None when it can't be made.
+        Returns whether it worked; None: there was none to ask. Raises what loading ended with.
         """
+        works: bool | None = None
+
+        async def ask() -> None:
+            nonlocal works
+            ref, engine = self._snapshot.ref, self._engine
+            if ref is None or engine is None or self.endpoint is None:
+                return
+            self._phase = "leaving"
+            try:
+                self._engine_changed(engine.snapshot)
+                works = await works_within(engine, limit_s)
+            finally:
+                self._phase = ""
+            if not works:
+                await self._load(ref, self._wishes, note=note, broken=True)
+            else:
+                self._engine_changed(engine.snapshot)
+
+        await self._orders.give(ask)
+        return works
+
+    async def what_if(self, free: Mapping[str, int]) -> Plan | None:
+        """The plan if so many bytes of each device were free, no engine is asked; None: there is none."""
         ref, looked = self._snapshot.ref, self._snapshot.survey
         if ref is None or looked is None:
             return None
@@ -194,17 +184,25 @@ class Serving:
         crash: Crash | None = None,
         note: Note | None = None,
         looked: Survey | None = None,
+        leaving: bool = False,
+        broken: bool = False,
     ) -> None:
-        await self._unload(leaving=crash is not None or note is not None)
+        leaving = leaving or crash is not None or note is not None
+        await self._unload(leaving=leaving, broken=broken)
+        self._guard.begin(self._snapshot.plan)
         self._phase, self._wishes, self._steps = "loading", wishes, None
         now = time.time()
         self._set(ServingSnapshot(ref=ref, state="starting", since=now, loaded_since=now, replanned=note))
-        load = Load(
-            self._library, self._lessons, ref, wishes,
-            start=self._start_engine, show=self._show, room=self._room, looked=looked,
-        )  # fmt: skip
+
+        async def attempt(first: bool) -> Steps:
+            load = Load(
+                self._library, self._lessons, ref, wishes, start=self._start_engine, show=self._show,
+                room=lambda: self._guard.room(self._room()), looked=looked if first else None,
+            )  # fmt: skip
+            return await load.run(crash if first else None)
+
         try:
-            self._steps = await load.run(crash)
+            self._steps = await self._guard.load(ref, attempt, lambda: self._engine)
             if self._hooks is not None and self._engine is not None:
                 await self._hooks.started(self._engine, ref)
         finally:
@@ -218,13 +216,18 @@ class Serving:
         ref = self._snapshot.ref
         assert ref is not None
 
+        async def before_start() -> None:
+            await prove(self._library, ref, launch)
+            if self._engine is not None:
+                await self._guard.before_restart(self._engine)
+
         self._engine = engine = Engine(
             build,
             launch,
             paths=self._library.paths,
             on_change=self._engine_changed,
             ring=self._ring,
-            before_start=lambda: prove(self._library, ref, launch),
+            before_start=before_start,
         )
         await engine.start()
         try:
@@ -235,12 +238,15 @@ class Serving:
             raise
 
     def _show(self, looked: Survey, plan: Plan | None) -> None:
-        shown = replace(self._snapshot, survey=looked)
+        lost = self._guard.looked(looked, plan, self._wishes, self._library.settings)
+        shown = replace(self._snapshot, survey=looked, lost=lost)
         self._set(shown if plan is None else replace(shown, plan=plan))
 
-    async def _unload(self, *, leaving: bool = False) -> None:
-        """`leaving`: another plan takes its place, so that it does not look unloaded meanwhile."""
-        ready = self.endpoint is not None
+    async def _unload(self, *, leaving: bool = False, broken: bool = False) -> None:
+        """`leaving`: another plan takes its place, so that it does not look unloaded meanwhile. `broken`: it
+        is asked for nothing any more.
+        """
+        ready = self._engine is not None and self._engine.endpoint is not None and not broken
         self._phase = "leaving" if leaving else "stopping"
         try:
             if ready and self._engine is not None:
@@ -278,42 +284,15 @@ class Serving:
             return
         self._set(replace(self._snapshot, state="failed", error=error))
 
-    def _engine_changed(self, snapshot: EngineSnapshot) -> None:
-        if self._engine is None:
-            return
-        if snapshot.state == "failed" and not self._phase and self._plans_smaller(snapshot):
-            self._phase = "leaving"
-        ended = snapshot.state in ("failed", "stopping", "absent")
-        goes_on = self._phase == "leaving" or (self._phase == "loading" and ended)
-        state = "starting" if goes_on else snapshot.state
-        if self._phase == "loading" and state in ("ready", "busy"):
-            state = "loading"  # what it had in its caches is still being brought back
-        self._set(replace(self._snapshot, state=state, engine=snapshot))
-
-    def _plans_smaller(self, snapshot: EngineSnapshot) -> bool:
-        """An engine ran out of memory while it served: a smaller plan takes its place, when there is one."""
-        ref, plan, looked = self._snapshot.ref, self._snapshot.plan, self._snapshot.survey
-        steps = self._steps
-        if snapshot.out_of_memory is None or ref is None or plan is None or looked is None or steps is None:
+    def _plans_anew(self, snapshot: EngineSnapshot) -> bool:
+        """An engine ran out of memory, or its GPU is lost: another plan takes its place, if there is one."""
+        ref, broken = self._snapshot.ref, self._engine
+        crash = crash_of(self._snapshot, snapshot, self._steps)
+        if ref is None or (crash is None and not self._guard.gave_up):
             return False
-        failure = EngineFailed(
-            snapshot.error or "The engine ran out of memory.",
-            cause=snapshot.cause,
-            hint=snapshot.hint,
-            lines=snapshot.last_lines,
-            out_of_memory=snapshot.out_of_memory,
-        )
-        steady = snapshot.ready_at is not None and time.time() - snapshot.ready_at > STEADY_S
-        crash = Crash(plan, begun_anew(steps) if steady else steps, failure, looked.build())
-        broken = self._engine
 
         async def again() -> None:
             if self._engine is broken:
-                await self._load(ref, self._wishes, crash=crash)
+                await self._load(ref, self._wishes, crash=crash, leaving=True)
 
         return self._orders.give_later(again)
-
-    def _set(self, snapshot: ServingSnapshot) -> None:
-        changed = snapshot.state != self._snapshot.state
-        self._snapshot = replace(snapshot, since=time.time() if changed else self._snapshot.since)
-        self._on_change(self._snapshot)

@@ -14,7 +14,6 @@ from appliance.operations.models import Library
 from appliance.operations.plans.plan import Wishes, plan_subject, request_for
 from appliance.operations.plans.subject import Subject
 from appliance.operations.special.loading import for_load
-from appliance.operations.special.loading import for_load
 from appliance.planning import Plan
 
 log = logging.getLogger("appliance.serving")

@@ -103,7 +103,8 @@ def _notes(parts: Parts) -> Iterable[Note]:
     for serving in others:
         name = serving.ref.ref if serving.ref is not None else "?"
         for note in model_notes(serving):
-            told.append(replace(note, detail=f"{name}: {note.detail}"))
+            if note not in told:
+                told.append(replace(note, detail=f"{name}: {note.detail}"))
     return told
 
 
@@ -111,7 +112,7 @@ def notes(serving: ServingSnapshot, heat: MonitorSnapshot) -> Iterable[Note]:
     """What a person should know about the machine; none of it is about one answer."""
     looked = serving.survey
     unused = looked.gpu_unused() if looked is not None else None
-    if unused is not None:
+    if unused is not None and serving.lost is None:
         yield Note(unused.code, unused.detail, unused.todo, serving.loaded_since)
     if looked is not None and looked.choice is not None and looked.choice.build.note:
         yield Note("engine_build", looked.choice.build.note, None, serving.loaded_since)

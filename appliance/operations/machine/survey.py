@@ -139,8 +139,8 @@ async def survey(
 
     `wake` powers up a sleeping laptop GPU, so that its memory is known: before a load, never for a look.
     With `paths` installed builds and the one that the user chose count, the memory of the engines that run
-    now is told apart from that of other programs, and what replies showed here counts. Engines whose processes
-    are in `staying` stay; the others' memory goes.
+    now is told apart from that of other programs, and what replies showed here counts. Engines whose
+    processes are in `staying` stay; the others' memory goes.
     """
     wanted = settings.engine if kind is None else settings.engine.model_copy(update={"kind": kind})
     machine, builds, own = await asyncio.gather(
