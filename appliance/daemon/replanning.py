@@ -91,6 +91,11 @@ def loaded(memory: Memory) -> Memory:
     return Memory(reloaded_at=memory.reloaded_at)
 
 
+def rebased(memory: Memory) -> Memory:
+    """Another engine of ours came or went: what is free counts from now on."""
+    return replace(memory, after_load={}, low_since=None)
+
+
 def reloaded(memory: Memory, now: float) -> Memory:
     """The engine was loaded again for this reason."""
     return replace(memory, low_since=None, reloaded_at=now)

@@ -18,11 +18,14 @@ from appliance.daemon.here import Here
 from appliance.daemon.installing import Installing
 from appliance.daemon.local import LocalSide
 from appliance.daemon.looks import Looks
+from appliance.daemon.machine.gpus import Gpus
+from appliance.daemon.machine.watch import MachineWatch
 from appliance.daemon.pool import Pool, Seat
+from appliance.daemon.prompt_caches import PromptCaches
 from appliance.daemon.remote_side import RemoteSide
 from appliance.daemon.served import ServingSnapshot
 from appliance.daemon.speeds import BandwidthLearner
-from appliance.daemon.watching import PlanWatch
+from appliance.daemon.watching import PlanWatch, beside
 from appliance.engines import LogBook
 from appliance.journal import Journal
 from appliance.monitor import Monitor
@@ -48,13 +51,18 @@ class Rooms:
         self.logs = LogBook()
         self.events = EventWriter(self.journal)
         self.here = Here(lambda: self.library)
+        gpus = Gpus()
+        self.prompts = PromptCaches(paths, lambda: self.library.settings)
         self.pool = Pool(
             library, monitor=self.monitor, lessons=lessons, here=self.here, book=self.logs,
-            on_change=self._model_changed, note=self.events.note,
+            hooks=self.prompts, on_change=self._model_changed, note=self.events.note,
             watch=lambda serving, quiet: PlanWatch(
-                serving, lessons, monitor=lambda: self.monitor.snapshot, quiet=quiet
+                serving, lessons, monitor=lambda: self.monitor.snapshot, quiet=quiet,
+                others=lambda: beside((seat.serving for seat in self.pool), serving),
             ),
+            gpus=gpus,
         )  # fmt: skip
+        self.machine = MachineWatch(self.pool, gpus, paths)
         self.learner = BandwidthLearner(lessons.note_bandwidth)
         self.local = LocalSide(library, self.pool, self.here, self.monitor, self.learner)
         self.remotes = RemoteSide(self._pool(library.settings))
@@ -71,7 +79,9 @@ class Rooms:
         await self.remotes.pool.start()
         self.events.start()
         await self.here.look()
+        await self.prompts.begin()
         self.pool.start()
+        self.machine.start()
         await self.downloads.restore()
 
     async def stop(self) -> None:
@@ -83,7 +93,9 @@ class Rooms:
             ("install", self.installing.cancel()),
             ("looks", self.looks.close()),
             ("downloads", self.downloads.close()),
+            ("machine", self.machine.stop()),
             ("pool", self.pool.stop()),
+            ("saved prompts", self.prompts.close()),
             ("models here", self.here.close()),
             ("learner", self.learner.close()),
             ("events", self.events.close()),

@@ -1,4 +1,8 @@
-"""After a load: what it taught is noted down, and while it is idle its plan is held against what is free."""
+"""After a load: what it taught is noted down, and while it is idle, its memory is watched.
+
+Its plan is held against what is free, which other programs may have taken; and what it holds against its
+plan, which it may have outgrown.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,21 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from appliance.daemon import replanning
 from appliance.daemon.driver_memory import views_by_device
+from appliance.daemon.machine import drift
 from appliance.daemon.replanning import DeviceNow, Memory, Pressure
+from appliance.daemon.resident import Resident
 from appliance.daemon.served import ServingSnapshot
 from appliance.daemon.serving import Serving
 from appliance.errors import ApplianceError
 from appliance.monitor import GpuView, MonitorSnapshot
 from appliance.operations.lessons.learning import Lessons
+from appliance.operations.machine.memory import whole_private_ram
 from appliance.operations.machine.survey import Note
-from appliance.planning import Plan
+from appliance.planning import HOST, Plan
 from appliance.units import size
 
 log = logging.getLogger("appliance.serving")
@@ -27,6 +34,18 @@ SETTLED_S = 16.0
 """The sensors read the processes every 10 s and send every 5 s: then a figure is of the loaded engine."""
 DRIVER_TELLS_S = 40.0
 """The driver's figure is waited for no longer than this."""
+Beside = frozenset[tuple[int, bool]]
+"""The other engines of ours: pid, and whether it is loaded."""
+
+
+def beside(everyone: Iterable[Resident], mine: Resident) -> Beside:
+    """The other engines that run now."""
+    found = (one.snapshot for one in everyone if one is not mine)
+    return frozenset(
+        (one.engine.pid, one.state in ("ready", "busy"))
+        for one in found
+        if one.engine is not None and one.engine.pid is not None
+    )
 
 
 class PlanWatch:
@@ -39,12 +58,14 @@ class PlanWatch:
         *,
         monitor: Callable[[], MonitorSnapshot],
         quiet: Callable[[], bool],
+        others: Callable[[], Beside] = frozenset,
+        ram: Callable[[int], int | None] = whole_private_ram,
         every_s: float = LOOK_EVERY_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`quiet` says whether no request runs or waits."""
+        """`quiet` says whether no request runs or waits. `ram`: bytes that are a process's alone."""
         self._serving, self._lessons = serving, lessons
-        self._monitor, self._quiet = monitor, quiet
+        self._monitor, self._quiet, self._others, self._ram = monitor, quiet, others, ram
         self._every_s, self._clock = every_s, clock
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -53,6 +74,14 @@ class PlanWatch:
         self._since = 0.0
         self._noted = False
         self._memory = Memory()
+        self._beside: Beside = frozenset()
+        self._changed_at = float("-inf")
+        """When another engine of ours came or went."""
+        self._drift = drift.Memory()
+        self._served = 0
+        """Times that it became busy."""
+        self._idle_since: float | None = None
+        self._weighed_at = float("-inf")
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name="plan-watch")
@@ -65,6 +94,12 @@ class PlanWatch:
 
     def changed(self) -> None:
         """The served model changed: look now."""
+        if self._serving.snapshot.state == "busy":
+            self._served += self._idle_since is not None
+            self._idle_since = None
+            self._drift = drift.used(self._drift)
+        elif self._serving.snapshot.state == "ready" and self._idle_since is None:
+            self._idle_since = self._clock()
         self._wake.set()
 
     async def _run(self) -> None:
@@ -87,8 +122,7 @@ class PlanWatch:
         if engine is None or plan is None or current.survey is None or current.state not in ("ready", "busy"):
             return
         if (engine.pid, engine.started_at) != self._engine:
-            self._engine, self._since, self._noted = (engine.pid, engine.started_at), self._clock(), False
-            self._memory = replanning.loaded(self._memory)
+            self._begin((engine.pid, engine.started_at))
         heat = self._monitor()
         fresh = heat.active and not heat.stale and heat.age_s is not None
         views = views_by_device(current.survey, heat.gpus if fresh else ())
@@ -96,12 +130,20 @@ class PlanWatch:
         pressed = self._judge(plan, views)
         if pressed is not None:
             await self._relieve(plan, pressed, views)
+        elif engine.pid is not None:
+            await self._weigh(plan, engine.pid, views)
+
+    def _begin(self, engine: tuple[int | None, float | None]) -> None:
+        """Another engine runs now."""
+        self._engine, self._since, self._noted = engine, self._clock(), False
+        self._memory, self._drift = replanning.loaded(self._memory), drift.loaded(self._drift)
+        self._served, self._idle_since = 0, self._clock() if self._idle() else None
 
     async def _note(self, current: ServingSnapshot, plan: Plan, views: Mapping[str, GpuView]) -> None:
         """Once per engine: as soon as the driver has told what its process holds, or will not tell."""
         if self._noted or current.ref is None or current.engine is None:
             return
-        used = {name: view.used_by_engine for name, view in views.items()}
+        used = {name: self._mine(view) for name, view in views.items()}
         told = {name: n_bytes for name, n_bytes in used.items() if n_bytes is not None}
         age = self._clock() - self._since
         asked = bool(plan.devices) and self._tells(current)
@@ -117,9 +159,25 @@ class PlanWatch:
         """Some driver is asked at all: there is a GPU that the sensors read."""
         return current.survey is not None and bool(current.survey.machine.gpus)
 
+    def _mine(self, view: GpuView) -> int | None:
+        """Bytes of this engine alone."""
+        alone = dict(view.engines).get(self._engine[0] or 0)
+        return alone if alone is not None or self._others() else view.used_by_engine
+
     def _judge(self, plan: Plan, views: Mapping[str, GpuView]) -> Pressure | None:
-        seen = {name: DeviceNow(view.free, view.used_by_engine) for name, view in views.items()}
-        self._memory, pressed = replanning.step(plan, seen, self._idle(), self._clock(), self._memory)
+        """While an engine of ours comes or goes, the figures are of no use: who holds what is read slowly."""
+        others, now = self._others(), self._clock()
+        if others != self._beside:
+            self._beside, self._changed_at = others, now
+            self._memory = replanning.rebased(self._memory)
+        if now - self._changed_at < SETTLED_S:
+            return None
+        seen = {
+            name: DeviceNow(view.free, view.used_by_engine)
+            for name, view in views.items()
+            if not others or view.used_by_engine is not None  # else it may be the others who took it
+        }
+        self._memory, pressed = replanning.step(plan, seen, self._idle(), now, self._memory)
         return pressed
 
     def _idle(self) -> bool:
@@ -147,6 +205,33 @@ class PlanWatch:
 
     def _held(self, plan: Plan, name: str, view: GpuView) -> int:
         """Bytes that our engine gives back: by the driver, else as planned."""
-        if view.used_by_engine is not None:
-            return view.used_by_engine
+        mine = self._mine(view)
+        if mine is not None:
+            return mine
         return sum(device.needed for device in plan.devices if device.name == name)
+
+    async def _weigh(self, plan: Plan, pid: int, views: Mapping[str, GpuView]) -> None:
+        """An idle engine that holds much more than it should is started afresh."""
+        now, engine = self._clock(), self._serving.engine
+        rested = self._idle_since is not None and now - self._idle_since >= drift.IDLE_S
+        due = now - self._weighed_at >= drift.LOOK_EVERY_S and self._served >= drift.FIRST_REQUESTS
+        if not (rested and due and self._idle()) or engine is None:
+            return
+        self._weighed_at = now
+        held = {HOST: await asyncio.to_thread(self._ram, pid)}
+        held |= {name: self._mine(view) for name, view in views.items()}
+        spare = drift.spare_of(engine.launch.cache_ram_mib)
+        self._drift, found = drift.look(plan, held, spare, now, self._drift)
+        if found is not None and await self._serving.replan(_recycled(found), self._idle):
+            self._drift = drift.recycled(self._drift, self._clock())
+
+
+def _recycled(found: drift.Drift) -> Note:
+    place = "RAM" if found.place == HOST else found.place
+    return Note(
+        "recycled",
+        f"The idle engine held {size(found.now)} of {place}, {size(found.due)} were due: "
+        "it was started afresh.",
+        None,
+        time.time(),
+    )

@@ -33,6 +33,8 @@ class GpuView:
     """Seconds since these values were read."""
     asleep: bool = False
     """The kernel has powered it down, and the monitor leaves it so."""
+    engines: tuple[tuple[int, int], ...] = ()
+    """(pid, bytes) of each engine, as far as the driver tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,9 @@ def gpu_view(sample: GpuSample, state: ThermalState, age_s: float | None, pids: 
         state=state,
         age_s=age_s,
         asleep=sample.asleep,
+        engines=tuple(
+            (pid, used) for pid, used in sample.processes or () if pid in pids and used is not None
+        ),
     )
 
 

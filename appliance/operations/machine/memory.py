@@ -72,6 +72,11 @@ def private_ram(pid: int) -> int:
     return _of_status(pid, "RssAnon:")
 
 
+def whole_private_ram(pid: int) -> int | None:
+    """The same of a process and all below it; None where that can't be read."""
+    return sum(map(private_ram, {pid} | children_of(pid))) or None
+
+
 def mapped_ram(pid: int) -> int:
     """Bytes of files that a process has mapped and touched; 0 where that can't be read (Linux only)."""
     return _of_status(pid, "RssFile:") if sys.platform.startswith("linux") else 0
