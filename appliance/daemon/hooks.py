@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Protocol
 
 from appliance.catalog import ModelRef
-from appliance.engines import Engine
+from appliance.engines import Build, Engine, Launch
 from appliance.errors import EngineUnavailable
 
 
 class Hooks(Protocol):
-    """What goes on around an engine's life. Neither raises, and both have an end."""
+    """What goes on around an engine's life. None of it raises, and all has an end."""
+
+    async def prepared(self, build: Build, launch: Launch, ref: ModelRef) -> Launch:
+        """The launch as it is started."""
+        ...
 
     async def started(self, engine: Engine, ref: ModelRef) -> None:
         """It is ready, and no request has reached it."""

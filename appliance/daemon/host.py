@@ -39,4 +39,5 @@ class HostSide:
         return {"status": status, "model": ref}
 
     def ports(self) -> Ports:
-        return Ports(self._rooms.local, self._rooms.remotes, self._rooms.journal, self)
+        rooms = self._rooms
+        return Ports(rooms.local, rooms.remotes, rooms.journal, self, rooms.prompts.privacy)

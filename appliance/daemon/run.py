@@ -245,9 +245,13 @@ class _Daemon:
                     course.row().to_json() | {"status": None} for course in self._gate.receipts.running()
                 ),
                 recent=await rooms.journal.recent(RECENT_ROWS),
+                prompts=rooms.prompts.snapshot,
                 policy=rooms.library.settings.routing.policy,
                 paths=self._paths,
-                problems=file_problems(rooms.downloads.problem, rooms.library.catalog_problem),
+                problems=(
+                    *file_problems(rooms.downloads.problem, rooms.library.catalog_problem),
+                    *rooms.prompts.notes(),
+                ),
             )
         )
 

@@ -215,6 +215,8 @@ class Serving(Resident):
         """Start one and wait until it is ready. Nothing of one that failed for lack of memory goes on."""
         ref = self._snapshot.ref
         assert ref is not None
+        if self._hooks is not None:
+            launch = await self._hooks.prepared(build, launch, ref)
 
         async def before_start() -> None:
             await prove(self._library, ref, launch)

@@ -9,6 +9,7 @@ from typing import Any
 
 from appliance.daemon import differences
 from appliance.daemon.download import Download
+from appliance.daemon.prompt_caches import PromptCacheSnapshot
 from appliance.daemon.record import Record
 from appliance.daemon.seated import Seated
 from appliance.daemon.served import ServingSnapshot
@@ -36,10 +37,11 @@ class Parts:
     today: Today
     running: tuple[Mapping[str, Any], ...]
     recent: tuple[Row, ...]
+    prompts: PromptCacheSnapshot
     policy: str
     paths: Paths
     problems: tuple[Note, ...] = ()
-    """What is wrong with files of this user: the list of downloads, the catalog."""
+    """What is wrong with files of this user (the list of downloads, the catalog), and what can't be saved."""
 
 
 def document(parts: Parts) -> dict[str, Any]:
@@ -73,6 +75,7 @@ def document(parts: Parts) -> dict[str, Any]:
         },
         "gateway": {"url": f"{parts.record.url}/v1"},
         "routing": {"policy": parts.policy},
+        "saved_prompts": asdict(parts.prompts),
         "host": _host(heat, parts.paths),
     }
 

@@ -47,6 +47,7 @@ def _house(made: _Routes, control: Control) -> None:
     )
     made.add("GET", "/settings", lambda _: control.settings())
     made.add("PATCH", "/settings", lambda r: with_body(r, control.set_setting))
+    made.add("DELETE", "/prompts", lambda _: control.forget_prompts())
     made.add("POST", "/shutdown", lambda _: control.shutdown())
 
 

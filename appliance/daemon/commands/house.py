@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 
 from appliance import settings as settings_room
 from appliance.daemon.commands.base import Area, Document
@@ -42,6 +43,10 @@ class HouseCommands(Area):
         entry = await asyncio.to_thread(config.set_value, self._rooms.paths.config_file, key, raw)
         await self._rooms.reload_settings()
         return entry.to_json() | {"restart": key.startswith(RESTART_KEYS)}
+
+    async def forget_prompts(self) -> Document:
+        """Remove all saved prompts; what engines hold now is not saved when they stop."""
+        return asdict(await self._rooms.prompts.clear())
 
     async def shutdown(self) -> Document:
         self._stop()
