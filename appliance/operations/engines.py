@@ -7,7 +7,6 @@ waits until that has ended.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from typing import Any
@@ -16,7 +15,7 @@ from appliance.engines.builds import install as room
 from appliance.engines.builds import records, using
 from appliance.engines.builds.fetch import Step, Tell
 from appliance.engines.builds.install import Order, Outcome
-from appliance.engines.builds.records import AUTO, Installed, State, Tested
+from appliance.engines.builds.records import AUTO, Installed, State
 from appliance.engines.builds.running import serving
 from appliance.engines.builds.testload import try_build
 from appliance.engines.builds.variants import BACKENDS, Backend, facts, wanted
@@ -157,11 +156,9 @@ async def _tested(paths: Paths, record: Installed, tell: Tell) -> Installed:
     if record.tested is not None and record.tested.ok:
         return record
     tell(Step("testing", record.build))
+    # one that does not answer the look is loaded, too: its log says why
     build = await look_at(paths, record, untested=True)
-    if build.usable:
-        tested = await try_build(build, paths)
-    else:
-        tested = Tested(ok=False, at=time.time(), why=(build.note or "It does not start.")[:900])
+    tested = await try_build(build, paths)
     return await asyncio.to_thread(using.note_test, paths, record, tested)
 
 

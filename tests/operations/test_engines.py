@@ -145,6 +145,8 @@ async def test_one_that_does_not_work_here_is_kept_marked_and_never_chosen(
         pytest.raises(EngineError, match="does not work here") as caught,
     ):
         await engines.install(SETTINGS, paths, "cuda", index.url)
+    assert "libcudart.so.12" in str(caught.value.cause)
+    assert str(caught.value.hint).startswith("Install the library that it names")
     assert f"engines rm cuda-{VERSION}" in str(caught.value.hint)
     name = f"cuda-{VERSION}"
     looked = await survey(SETTINGS, paths=paths)

@@ -66,7 +66,7 @@ def _plan(build: Build, device: DeviceMemory | None) -> Plan:
 
 
 def _why(error: ApplianceError) -> str:
-    """Message, cause, and the end of the log where nothing better is known."""
+    """The cause, and the end of the log: what is missing stands there."""
     lines: tuple[str, ...] = getattr(error, "lines", ())
-    said = [error.message, error.cause, *lines[-_WHY_LINES:]]
+    said = [error.cause or error.message, *lines[-_WHY_LINES:]]
     return clean_line(" ".join(part for part in said if part), 900)
