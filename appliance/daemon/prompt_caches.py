@@ -9,61 +9,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 import aiohttp
 
 from appliance.catalog import ModelRef
-from appliance.engines import Build, Endpoint, Engine, Launch, session, slots
+from appliance.daemon.prompt_values import Life, Limits, PromptCacheSnapshot, key_for, told
+from appliance.engines import Build, Engine, Launch, session, slots
 from appliance.operations.machine.survey import Note
 from appliance.paths import Paths
 from appliance.settings import Settings
 
 log = logging.getLogger("appliance.prompts")
 SWEEP_S = 3_600.0
-_TODO = "Another engine or build may do it: `appliance engines list`, docs/engines.md."
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How long others wait, in seconds."""
-
-    save_s: float = 10.0
-    """A stop, for what is saved."""
-    restore_s: float = 20.0
-    """A start, for what is given back."""
-    prove_s: float = slots.proof.LIMIT_S
-    """The first start of a kind of engine, for its proof."""
-    margin: int = slots.saving.MARGIN
-    """Bytes of the disk that are left to others."""
-
-
 _LIMITS = Limits()
-
-
-@dataclass(frozen=True, slots=True)
-class PromptCacheSnapshot:
-    """What lies on the disk."""
-
-    enabled: bool
-    files: int = 0
-    n_bytes: int = 0
-    tokens: int = 0
-
-
-@dataclass(slots=True)
-class _Life:
-    """One engine as it was when it became ready."""
-
-    key: slots.Key
-    endpoint: Endpoint
-    given: slots.Given = field(default_factory=slots.Given)
-    why_not: str | None = None
-    """Why nothing is saved; None: it is."""
-    since: float = 0.0
+_TODO = "Another engine or build may do it: `appliance engines list`, docs/engines.md."
 
 
 class PromptCaches:
@@ -80,7 +42,7 @@ class PromptCaches:
         self._settings, self._clock, self._times = settings, clock, limits
         self._shelf = slots.Shelf(paths.prompts, clock=clock)
         self._proofs = slots.Proofs(paths.prompt_proofs, clock=clock)
-        self._lives: WeakKeyDictionary[Engine, _Life] = WeakKeyDictionary()
+        self._lives: WeakKeyDictionary[Engine, Life] = WeakKeyDictionary()
         self._folders: set[str] = set()
         """Engines may have been told to write there."""
         self._snapshot = PromptCacheSnapshot(enabled=True)
@@ -117,7 +79,7 @@ class PromptCaches:
         if not wanted or slots.why_never(build, launch) is not None:
             return launch
         try:
-            key = (await asyncio.to_thread(_key, build, launch, ref)).folder
+            key = (await asyncio.to_thread(key_for, build, launch, ref)).folder
             self._folders.add(key)
             return replace(launch, slot_save_path=await asyncio.to_thread(self._shelf.prepare, key))
         except OSError as error:
@@ -131,14 +93,14 @@ class PromptCaches:
             return
         if not slots.converses(launch, ref.model.use):
             return
-        key = await asyncio.to_thread(_key, engine.build, launch, ref)
-        life = self._lives[engine] = _Life(key, endpoint, since=self._clock())
+        key = await asyncio.to_thread(key_for, engine.build, launch, ref)
+        life = self._lives[engine] = Life(key, endpoint, since=self._clock())
         life.why_not = slots.why_never(engine.build, launch)
         if life.why_not is None and launch.slot_save_path is None:
             life.why_not = "there is no folder to save them in"
         if life.why_not is not None:
             return
-        async with _told(f"{ref.ref}: prompts can't be given back"), session(endpoint) as client:
+        async with told(f"{ref.ref}: prompts can't be given back"), session(endpoint) as client:
             await self._give(client, life, ref.ref)
         await self._count()
 
@@ -153,7 +115,7 @@ class PromptCaches:
             log.info("%s: prompts are not saved: a request that forbids it may be among them", ref.ref)
             return
         done = slots.Saved()
-        async with _told(f"{ref.ref}: prompts can't be saved"), session(endpoint) as client:
+        async with told(f"{ref.ref}: prompts can't be saved"), session(endpoint) as client:
             async with asyncio.timeout(self._times.save_s):
                 await self._save(client, engine, life, done)
         self._lives.pop(engine, None)
@@ -189,9 +151,11 @@ class PromptCaches:
         """`models prune --private`."""
         return await self.clear() if private else slots.Removed()
 
-    async def _give(self, client: aiohttp.ClientSession, life: _Life, ref: str) -> None:
+    async def _give(self, client: aiohttp.ClientSession, life: Life, ref: str) -> None:
         says = await slots.said(client)
-        life.why_not = await self._proven(client, life.key, says)
+        file = self._shelf.folder(life.key.folder) / self._shelf.new_name()
+        limit_s = self._times.prove_s
+        life.why_not = await slots.why_unproven(client, self._proofs, life.key.kind, file, says.ctx, limit_s)
         if life.why_not is not None:
             log.warning("%s: its prompts don't outlive a restart: %s", ref, life.why_not)
             return
@@ -206,23 +170,8 @@ class PromptCaches:
                 n = len(life.given.slots)
                 log.info("%s: %d prompts given back, %d tokens", ref, n, life.given.tokens)
 
-    async def _proven(self, client: aiohttp.ClientSession, key: slots.Key, says: slots.Said) -> str | None:
-        """Why this kind of engine does not get its prompts back; None: it does. Tried once, then known."""
-        known = await asyncio.to_thread(self._proofs.of, key.kind)
-        if known is None or not known.settled:
-            await asyncio.to_thread(self._proofs.begin, key.kind)
-            file = self._shelf.folder(key.folder) / self._shelf.new_name()
-            try:
-                proof = await slots.prove(client, file, ctx=says.ctx, limit_s=self._times.prove_s)
-            except asyncio.CancelledError:
-                self._proofs.restore(key.kind, known)  # stopped meanwhile: it was no try
-                raise
-            await asyncio.to_thread(self._proofs.end, key.kind, proof)
-            return None if proof.works else proof.why
-        return None if known.works else known.why
-
     async def _save(
-        self, client: aiohttp.ClientSession, engine: Engine, life: _Life, done: slots.Saved
+        self, client: aiohttp.ClientSession, engine: Engine, life: Life, done: slots.Saved
     ) -> None:
         endpoint, limits = engine.endpoint, self._limits()
         if endpoint is None:
@@ -246,7 +195,7 @@ class PromptCaches:
 
     async def _sweep(self) -> None:
         limits, enabled = self._limits(), self._settings().prompt_cache.enabled
-        async with _told("saved prompts can't be cleared up"):
+        async with told("saved prompts can't be cleared up"):
             if not enabled:
                 await asyncio.to_thread(self._shelf.clear)
             await asyncio.to_thread(
@@ -267,22 +216,3 @@ class PromptCaches:
             n_bytes=sum(entry.n_bytes for entry in entries),
             tokens=sum(entry.tokens for entry in entries),
         )
-
-
-def _key(build: Build, launch: Launch, ref: ModelRef) -> slots.Key:
-    return slots.key_of(build, launch, [file.sha256 for file in ref.variant.files if file.role == "model"])
-
-
-@asynccontextmanager
-async def _told(what: str) -> AsyncIterator[None]:
-    """Whatever goes wrong becomes a line in the log: a saved prompt is worth no failed start or stop."""
-    try:
-        yield
-    except TimeoutError:
-        log.warning("%s: it took too long", what)
-    except slots.SlotError as error:
-        log.warning("%s: %s", what, error.message)
-    except OSError as error:
-        log.warning("%s: %s", what, error.strerror)
-    except Exception:
-        log.exception("%s", what)

@@ -14,7 +14,8 @@ from typing import cast
 import pytest
 
 from appliance.catalog import ModelRef
-from appliance.daemon.prompt_caches import Limits, PromptCaches
+from appliance.daemon.prompt_caches import PromptCaches
+from appliance.daemon.prompt_values import Limits
 from appliance.engines import Build, Endpoint, Engine, Launch
 from appliance.engines.slots import Shelf
 from appliance.paths import Paths

@@ -5,7 +5,7 @@ from __future__ import annotations
 from appliance.engines.slots.key import Key, key_of
 from appliance.engines.slots.privacy import Privacy
 from appliance.engines.slots.proof import Proof, prove
-from appliance.engines.slots.proofs import Proofs, Remembered
+from appliance.engines.slots.proofs import Proofs, Remembered, why_unproven
 from appliance.engines.slots.ram import cache_ram_mib
 from appliance.engines.slots.rules import Entry, Kept, Skipped, kept, placed, worth_saving
 from appliance.engines.slots.saving import Given, Limits, Saved, give_back, save_all
@@ -41,5 +41,6 @@ __all__ = [
     "said",
     "save_all",
     "why_never",
+    "why_unproven",
     "worth_saving",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import threading
@@ -11,7 +12,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from appliance.engines.slots.proof import Proof
+import aiohttp
+
+from appliance.engines.slots.proof import Proof, prove
 from appliance.store import layout
 
 log = logging.getLogger("appliance.prompts")
@@ -104,3 +107,20 @@ def _entry(row: object) -> Remembered | None:
 
 def _at(row: Any) -> float:
     return float(row["at"])
+
+
+async def why_unproven(
+    client: aiohttp.ClientSession, proofs: Proofs, kind: str, file: Path, ctx: int, limit_s: float
+) -> str | None:
+    """Why this kind of engine does not get its prompts back; None: it does. Tried once, then known."""
+    known = await asyncio.to_thread(proofs.of, kind)
+    if known is not None and known.settled:
+        return None if known.works else known.why
+    await asyncio.to_thread(proofs.begin, kind)
+    try:
+        proof = await prove(client, file, ctx=ctx, limit_s=limit_s)
+    except asyncio.CancelledError:
+        proofs.restore(kind, known)  # stopped meanwhile: it was no try
+        raise
+    await asyncio.to_thread(proofs.end, kind, proof)
+    return None if proof.works else proof.why
