@@ -18,7 +18,7 @@ from textual.worker import Worker, WorkerState
 from appliance.client import StatusSnapshot
 from appliance.errors import ApplianceError
 from tui import boxes, events, state
-from tui.actions import ACTIONS, bindings, find
+from tui.actions import ACTIONS, Scope, bindings, find
 from tui.background import in_background
 from tui.dashboard import Dashboard
 from tui.door import Door, nothing
@@ -174,8 +174,13 @@ class ApplianceApp(App[int]):
         self.exit(0)
 
     def action_help(self) -> None:
-        """Show the keys."""
-        self.push_screen(Overlay("Keys", boxes.help_lines, ascii_only=self._ascii_only))
+        """Show the keys of this screen."""
+        scope: Scope = "dash"
+        if isinstance(self.screen, DownloadsScreen | LoadedScreen):
+            scope = self.screen.SCOPE
+        self.push_screen(
+            Overlay("Keys", lambda width: boxes.help_lines(width, scope), ascii_only=self._ascii_only)
+        )
 
     def action_notices(self) -> None:
         """List notes and events."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from appliance.client import StatusSnapshot
 from tui import glyphs
-from tui.actions import ACTIONS
+from tui.actions import ACTIONS, Scope
 from tui.lines import Line, Span, line, wrap_line
 from tui.state import View
 from tui.views.notes import note_lines
@@ -16,9 +16,10 @@ _GLYPHS = (
 )  # fmt: skip
 
 
-def help_lines(width: int) -> tuple[Line, ...]:
-    """All keys with one sentence each, then the glyphs, in rows of `width` columns."""
-    keys = [line(Span(f"{a.key_word:<7}", "accent"), a.help) for a in ACTIONS]
+def help_lines(width: int, scope: Scope = "dash") -> tuple[Line, ...]:
+    """The keys of a screen with one sentence each, then the glyphs, in rows of `width` columns."""
+    here = [action for action in ACTIONS if action.scope in (scope, "app")]
+    keys = [line(Span(f"{a.key_word:<7}", "accent"), a.help) for a in here]
     keys.append(line(Span(f"{'esc':<7}", "accent"), "Back, or close this box."))
     signs = [line(Span(f"{glyph:<7}", "accent"), words) for glyph, words in _GLYPHS]
     return tuple(row for one in (*keys, (), *signs) for row in wrap_line(one, width, indent=7))

@@ -11,7 +11,7 @@ from textual.screen import Screen
 from appliance.client import DownloadRow
 from appliance.units import size
 from tui import state
-from tui.actions import bindings
+from tui.actions import Scope, bindings
 from tui.door import Send
 from tui.lines import Line
 from tui.state import View
@@ -23,6 +23,7 @@ from tui.widgets.rows import Rows
 class DownloadsScreen(Screen[None]):
     """Follows the snapshots like the dashboard. Escape or `d` goes back."""
 
+    SCOPE: ClassVar[Scope] = "downloads"
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings("downloads"),
         Binding("up,k", "choose(-1)", show=False),

@@ -13,7 +13,7 @@ from textual.screen import Screen
 from appliance.client.library import CatalogRow
 from appliance.errors import ApplianceError
 from tui import boxes, state
-from tui.actions import bindings
+from tui.actions import Scope, bindings
 from tui.background import in_background
 from tui.door import Door, Send
 from tui.lines import Line
@@ -30,6 +30,7 @@ LOOK_S = 10.0
 class LoadedScreen(Screen[None]):
     """Follows the snapshots like the dashboard. Escape or `m` goes back."""
 
+    SCOPE: ClassVar[Scope] = "loaded"
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings("loaded"),
         Binding("up,k", "choose(-1)", show=False),
@@ -110,6 +111,10 @@ class LoadedScreen(Screen[None]):
     def _row(self) -> Entry | None:
         return loaded.chosen(loaded.entries(self._view, self._shelf), self._wanted)
 
+    def _reachable(self) -> Entry | None:
+        """The chosen one; None without a daemon, to which nothing can be said."""
+        return self._row() if self._view.lost is None else None
+
     def action_choose(self, step: int) -> None:
         """Another row."""
         self._wanted = loaded.neighbour(loaded.entries(self._view, self._shelf), self._wanted, step)
@@ -121,7 +126,7 @@ class LoadedScreen(Screen[None]):
 
     def action_load_model(self) -> None:
         """Load the chosen one; one that is loaded is loaded again as the default, after asking."""
-        row = self._row()
+        row = self._reachable()
         if row is None or not load_word(row):
             return
         ref, doing = row.ref, f"Loading {row.ref}"
@@ -131,21 +136,21 @@ class LoadedScreen(Screen[None]):
 
     def action_restart_model(self) -> None:
         """Load the chosen one again, after asking."""
-        row = self._row()
+        row = self._reachable()
         if row is not None and row.resident:
             ref, doing = row.ref, f"Restarting {row.ref}"
             self._after_asking(f"Restart {ref}?", row, self._alone, doing, lambda door: door.restart(ref))
 
     def action_unload_model(self) -> None:
         """Free its memory, after asking; a load that is under way ends."""
-        row = self._row()
+        row = self._reachable()
         if row is not None and unload_word(row):
             ref, doing = row.ref, f"Unloading {row.ref}"
             self._after_asking(f"Unload {ref}?", row, self._send, doing, lambda door: door.unload(ref))
 
     def action_pin_model(self) -> None:
         """Keep it loaded, or no longer."""
-        row = self._row()
+        row = self._reachable()
         if row is not None:
             ref, pinned = row.ref, not row.pinned
             doing = f"{'Pinning' if pinned else 'Unpinning'} {ref}"

@@ -218,6 +218,53 @@ def loading() -> dict[str, Any]:
     }
 
 
+OTHERS = ("gemma-3-270m:Q4_K_M", "qwen3-4b:Q4_K_M", "phi-4:Q4_K_M")
+
+
+def resident(ref: str, **changes: Any) -> dict[str, Any]:
+    """The row of one model of a pool."""
+    return _engine(
+        id=ref, model=ref, default=False, pinned=False, waiting=0, wanted=0, makes_way=False, slots_busy=0,
+        last_used=NOW - 60, unload_at=NOW + 720, load_s=4.2, tokens_per_second=None,
+    ) | changes  # fmt: skip
+
+
+def several() -> dict[str, Any]:
+    """The default, one that makes way for one that is being loaded, and one that failed."""
+    gemma, qwen, phi = OTHERS
+    return normal() | {
+        "engines": [
+            resident(REF, default=True, pinned=True, wanted=2, waiting=1, slots_busy=1, unload_at=None,
+                     tokens_per_second=5.9),
+            resident(gemma, n_layer=18, gpu_layers=19, parallel=4, slots_busy=2, wanted=2, makes_way=True,
+                     unload_at=None, tokens_per_second=143.2, state="busy"),
+            resident(qwen, state="loading", gpu_layers=None, n_layer=36, parallel=None, slots_busy=None,
+                     wanted=3, ready_at=None, started_at=NOW - 4, load_progress=0.25, load_estimate_s=16.0,
+                     unload_at=None),
+            resident(phi, state="failed", pid=None, gpu_layers=None, ready_at=None, unload_at=None,
+                     error="The engine ended while loading (exit code 1).",
+                     cause="The GPU ran out of memory.", hint="Load it with fewer layers."),
+        ]
+    }  # fmt: skip
+
+
+def shelf() -> dict[str, Any]:
+    """`/api/models`: what is on the disk beside the loaded ones, and what is not here."""
+
+    def row(ref: str, state: str = "here", **changes: Any) -> dict[str, Any]:
+        fits = {"where": "gpu", "text": "all 37 layers on the GPU", "how": "computed", "estimated": False}
+        return {"ref": ref, "id": ref.partition(":")[0], "quant": "Q4_K_M", "size": 2 * GIB, "state": state,
+                "loaded": False, "fits": fits, "used_at": None} | changes  # fmt: skip
+
+    return {
+        "models": [
+            row(REF, size=18 * GIB + 512 * MIB, loaded=True), row(OTHERS[0], size=241 * MIB, loaded=True),
+            row(OTHERS[1]), row(OTHERS[2]), row("mistral-small-24b-instruct:Q4_K_M", used_at=NOW - 7_200),
+            row("smollm2-135m-instruct:Q4_1", size=94 * MIB), row("deepseek-v3:Q4_K_M", "absent"),
+        ]
+    }  # fmt: skip
+
+
 def download(**changes: Any) -> dict[str, Any]:
     """A transfer that runs."""
     return {

@@ -43,6 +43,17 @@ CALLS: list[tuple[Callable[[Client], object], str, str, object]] = [
     (lambda c: c.start_repair("a:Q4"), "POST", "/api/models/a:Q4/repair", {}),
     (lambda c: c.load("a:Q4", ctx=4096), "POST", "/api/models/a:Q4/load", {"ctx": 4096}),
     (lambda c: c.load("a/b:Q4"), "POST", "/api/models/a%2Fb:Q4/load", {}),
+    (
+        lambda c: c.load("a", kv="q8_0", parallel=2),
+        "POST",
+        "/api/models/a/load",
+        {"kv": "q8_0", "parallel": 2},
+    ),
+    (lambda c: c.unload("a:Q4"), "POST", "/api/models/a:Q4/unload", {}),
+    (lambda c: c.restart("a:Q4"), "POST", "/api/models/a:Q4/restart", {}),
+    (lambda c: c.pin("a:Q4", True), "POST", "/api/models/a:Q4/pin", {"pinned": True}),
+    (lambda c: c.pin("a/b", False), "POST", "/api/models/a%2Fb/pin", {"pinned": False}),
+    (lambda c: c.pinned(), "GET", "/api/settings", None),
     (lambda c: c.verify("a:Q4"), "POST", "/api/models/a:Q4/verify", {}),
     (lambda c: c.remove("a:Q4"), "DELETE", "/api/models/a:Q4", None),
     (
@@ -93,6 +104,9 @@ def test_answers_are_typed(client: Client, stub: StubDaemon) -> None:
     assert client.logs(after=1).next == 3
     assert client.start_download("a").id == "d9"
     assert client.journal(5)[0].status == 200
+    settings = [{"key": "models.default", "value": "x"}, {"key": "models.pinned", "value": ["a:Q4", 5, "b"]}]
+    stub.script.answers["GET", "/api/settings"] = (200, {"settings": settings})
+    assert client.pinned() == ("a:Q4", "b")
     assert stub.asked("GET", "/api/journal")[0].query == {"limit": ["5"]}
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from appliance.client import DownloadRow, EngineRow, GpuRow, PlanDocument, RequestRow, StatusSnapshot
-from appliance.client.library import CatalogRow, EngineList, LogPage, SettingRow
+from appliance.client.library import CatalogRow, EngineList, LogPage, SettingRow, names
 from tests.client import documents
 
 JSON = st.recursive(
@@ -76,6 +76,83 @@ def test_the_engine_of_the_served_model_is_the_main_one() -> None:
     )
     assert shot.engine is not None
     assert shot.engine.id == "2"
+
+
+def test_the_default_model_is_the_main_one_whatever_stands_first() -> None:
+    shot = StatusSnapshot.parse(
+        {"engines": [{"id": "1", "model": "a"}, {"id": "2", "model": "b", "default": True}, {"id": "3"}]}
+    )
+    assert shot.engine is not None
+    assert (shot.engine.ref, [row.ref for row in shot.others]) == ("b", ["a", "3"])
+    assert shot.engine_of("a") is shot.engines[0]
+    assert shot.engine_of("c") is None
+
+
+def pool_row(**values: Any) -> EngineRow:
+    return EngineRow.parse({"id": "e", "model": "a"} | values)
+
+
+@pytest.mark.parametrize(
+    ("row", "running", "queued"),
+    [
+        ({"state": "ready", "wanted": 5, "waiting": 2}, 3, 2),
+        ({"state": "stopping", "wanted": 1, "waiting": 0}, 1, 1),
+        ({"state": "absent", "wanted": 4, "waiting": 0}, 0, 4),
+        ({"state": "loading", "wanted": 4, "waiting": 4}, 0, 4),
+        ({"state": "busy", "slots_busy": 2}, 2, None),
+        ({"state": "busy"}, None, None),
+    ],
+)
+def test_requests_inside_an_engine_are_told_from_those_that_wait(
+    row: dict[str, Any], running: int | None, queued: int | None
+) -> None:
+    parsed = pool_row(**row)
+    assert (parsed.running, parsed.queued) == (running, queued)
+
+
+def test_whom_a_model_makes_way_for_is_named_when_it_is_clear() -> None:
+    leaving = {"id": "a", "model": "a", "state": "busy", "makes_way": True, "wanted": 1}
+    loading = {"id": "b", "model": "b", "state": "loading", "wanted": 2}
+    wanted = {"id": "c", "model": "c", "state": "absent", "wanted": 1}
+
+    def named(*others: dict[str, Any]) -> str | None:
+        shot = StatusSnapshot.parse({"engines": [leaving, *others]})
+        return shot.makes_way_for(shot.engines[0])
+
+    assert named(loading) == "b"
+    assert named(loading, wanted) == "b", "the one that is being loaded has the turn"
+    assert named(wanted) == "c"
+    assert named(wanted, wanted | {"model": "d"}) is None
+    assert named() is None
+    kept = StatusSnapshot.parse({"engines": [leaving | {"makes_way": False}, wanted]})
+    assert kept.makes_way_for(kept.engines[0]) is None
+
+
+def test_where_a_model_runs_is_told_from_what_was_read_back() -> None:
+    software, real = ({"name": "V", "software": made} for made in (True, False))
+    assert pool_row(gpu_layers=0).on_cpu
+    assert not pool_row(gpu_layers=None).on_cpu
+    assert pool_row(devices=[software]).software
+    assert not pool_row(devices=[software, real]).software
+    assert not pool_row(devices=[]).software
+
+
+def test_a_crash_and_adapters_come_along_clean() -> None:
+    row = pool_row(
+        crash={"message": "M\x1b[2J", "at": 5, "flags": ["x"]}, adapters=[{"name": "l", "scale": 0.5}, 3]
+    )
+    assert row.crash is not None
+    assert (row.crash.message, row.crash.at, row.crash.hint) == ("M[2J", 5.0, None)
+    assert [(one.name, one.scale) for one in row.adapters] == [("l", 0.5)]
+    assert pool_row(crash="odd", adapters="odd").crash is None
+
+
+@pytest.mark.parametrize(
+    ("ref", "listed", "named"),
+    [("a:Q4", ["a:Q4"], True), ("a:Q4", ["a"], True), ("a:Q4", ["a:Q8", "b"], False), ("a:Q4", [], False)],
+)
+def test_a_list_names_a_model_by_ref_or_by_id(ref: str, listed: list[str], named: bool) -> None:
+    assert names(ref, listed) is named
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ FOLDER = Path(__file__).parent / "goldens"
 STATES: dict[str, Callable[[], dict[str, Any]]] = {
     "normal": documents.normal,
     "empty": documents.empty,
+    "several": documents.several,
     "loading": documents.loading,
     "failed": documents.failed,
     "cpu_only": documents.cpu_only,

@@ -73,6 +73,42 @@ def test_changes_are_told(before: dict[str, Any], after: dict[str, Any], expecte
     assert told(before, after) == expected
 
 
+def pool(*rows: dict[str, Any]) -> dict[str, Any]:
+    """The normal document with these models."""
+    return documents.normal() | {"engines": list(rows)}
+
+
+A, B = documents.resident("a:Q4", default=True), documents.resident("b:Q4")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (pool(A), pool(A, B | {"state": "loading"}), ["b:Q4 is being loaded."]),
+        (pool(A, B | {"state": "loading"}), pool(A, B), ["b:Q4 is ready."]),
+        (pool(A, B), pool(A), ["b:Q4 was unloaded."]),
+        (pool(A, B), pool(A | {"state": "absent"}, B), ["a:Q4 was unloaded."]),
+        (pool(A, B | {"state": "absent", "wanted": 1}), pool(A), []),
+        (pool(A, B | {"state": "loading"}),
+         pool(A, B | {"state": "failed", "error": "It ended.", "cause": "Why."}),
+         ["b:Q4 failed: It ended. Why."]),
+        (pool(A, B), pool(A, B | {"restarts": 1, "crash": {"message": "The engine ended (signal 9)."}}),
+         ["b:Q4 was restarted (restart 1): The engine ended (signal 9)."]),
+        (pool(A, B | {"state": "busy"}), pool(A, B | {"restarts": 1, "state": "loading"}),
+         ["b:Q4 was restarted (restart 1)."]),
+        (pool(A, B), pool(B | {"default": True}, A | {"default": False}),
+         ["The default model is b:Q4 now, was a:Q4."]),
+        (pool(A, B), pool(B, A), []),
+        (pool(A), pool(B | {"default": True}),
+         ["a:Q4 was unloaded.", "b:Q4 is ready.", "The default model is b:Q4 now, was a:Q4."]),
+    ],
+)  # fmt: skip
+def test_of_several_models_each_is_named(
+    before: dict[str, Any], after: dict[str, Any], expected: list[str]
+) -> None:
+    assert told(before, after) == expected
+
+
 def test_a_failure_is_told_with_its_reason_and_as_bad() -> None:
     happened = events.between(
         StatusSnapshot.parse(documents.loading()), StatusSnapshot.parse(documents.failed()), documents.NOW

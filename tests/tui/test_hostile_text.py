@@ -48,7 +48,14 @@ def check(on: Running) -> None:
         assert not any("\u202a" <= char <= "\u202e" or "\u2066" <= char <= "\u2069" for char in row)
 
 
-DOCUMENTS = (documents.normal, documents.loading, documents.failed, documents.cpu_only, documents.empty)
+DOCUMENTS = (
+    documents.normal,
+    documents.several,
+    documents.loading,
+    documents.failed,
+    documents.cpu_only,
+    documents.empty,
+)
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)

@@ -98,6 +98,27 @@ async def test_s_asks_while_a_request_is_running(stub: StubDaemon, paths: Paths)
         assert len(stub.asked("POST", "/api/engine/stop")) == 1
 
 
+async def test_s_says_how_many_engines_it_stops(stub: StubDaemon, paths: Paths) -> None:
+    stub.script.status["engines"] = documents.several()["engines"]
+    async with against(paths) as on:
+        await on.press("s")
+        await on.until("Stop all 3 engines?")
+        await on.press("y")
+        assert len(stub.asked("POST", "/api/engine/stop")) == 1
+
+
+async def test_r_asks_only_for_the_requests_of_the_default(stub: StubDaemon, paths: Paths) -> None:
+    stub.script.status["engines"] = documents.several()["engines"]
+    async with against(paths) as on:
+        await on.press("r")
+        await on.until(f"1 running request of {documents.REF} would be cut off.")
+        await on.press("n")
+        stub.script.status["engines"][0] |= {"wanted": 0, "waiting": 0}
+        await on.poll()
+        await on.press("r")
+        assert len(stub.asked("POST", "/api/engine/restart")) == 1
+
+
 @pytest.mark.parametrize("engines", [[], [{"id": documents.REF, "model": documents.REF, "state": "absent"}]])
 async def test_s_starts_a_stopped_engine_with_the_same_wishes(
     stub: StubDaemon, paths: Paths, engines: list[dict[str, str]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -12,7 +12,7 @@ from appliance.client import StatusSnapshot
 from appliance.errors import NoDaemon
 from tests.client import documents
 from tui import state
-from tui.actions import ACTIONS
+from tui.actions import ACTIONS, Scope
 from tui.boxes import help_lines, notice_lines
 from tui.events import Event
 from tui.history import KEPT, History
@@ -105,9 +105,12 @@ def test_an_old_event_gives_way_to_a_note_but_not_to_nothing() -> None:
 
 
 def test_every_action_is_in_the_help_and_has_one_key() -> None:
-    shown = "\n".join(map(plain, help_lines(200)))
-    assert all(action.help in shown for action in ACTIONS)
-    assert len({action.key for action in ACTIONS}) == len(ACTIONS)
+    for scope in get_args(Scope):
+        shown = "\n".join(map(plain, help_lines(200, scope)))
+        here = [action for action in ACTIONS if action.scope in (scope, "app")]
+        assert all(action.help in shown for action in here)
+        keys = [key for action in here for key in action.key.split(",")]
+        assert len(set(keys)) == len(keys)
     assert len({action.id for action in ACTIONS}) == len(ACTIONS)
 
 

@@ -9,13 +9,14 @@ import pytest
 from tests.client import documents
 from tests.tui.test_state import LOST, view, with_engine
 from tui.frame import PanelView
-from tui.lines import plain
+from tui.lines import plain, width_of
 from tui.views.downloads import downloads_panel
 from tui.views.engine import engine_panel
 from tui.views.gpu import gpu_panel
 from tui.views.host import host_panel
 from tui.views.notes import notes_panel
 from tui.views.requests import requests_panel
+from tui.views.residents import other_lines, others_panel
 from tui.views.route import route_panel
 
 
@@ -77,6 +78,56 @@ def test_an_unknown_engine_is_na_not_zero() -> None:
 
 def test_restarts_are_shown_when_there_were_any() -> None:
     assert "restarts 2" in text(engine_panel(view(engine(restarts=2)), 60, compact=False))
+
+
+def test_other_models_are_listed_with_what_matters_first() -> None:
+    shown = text(others_panel(view(documents.several()), 96, compact=False))
+    assert shown.startswith("Other models | 2 loaded · m lists all\n✖ failed   phi-4:Q4_K_M")
+    assert "● busy     gemma-3-270m:Q4_K_M  slots 2/4 · makes way for qwen3-4b:Q4_K_M · GPU 19/19" in shown
+    assert "◐ loading  qwen3-4b:Q4_K_M      3 waiting · 25 % · 4.0 s so far · takes ~16 s" in shown
+    assert others_panel(view(documents.several()), 76, compact=True).lines == ()
+    assert others_panel(view(), 96, compact=False).lines == ()
+
+
+@pytest.mark.parametrize("width", [54, 76, 96, 136])
+def test_other_models_keep_their_state_name_and_slots_on_one_line(width: int) -> None:
+    for one in other_lines(view(documents.several()), width, 9):
+        assert width_of(one) <= width
+    assert "slots 2/4" in "\n".join(map(plain, other_lines(view(documents.several()), width, 9)))
+
+
+def test_more_models_than_there_is_room_for_are_counted() -> None:
+    rows = [documents.resident(f"model-{n}:Q4") for n in range(9)]
+    lines = other_lines(view(documents.normal() | {"engines": rows}), 96, 4)
+    assert [plain(one).split()[2] for one in lines[:3]] == [f"model-{n}:Q4" for n in (1, 2, 3)]
+    assert plain(lines[3]) == "and 5 more; m lists them"
+
+
+def test_the_short_form_lists_other_models_in_the_engine_panel() -> None:
+    assert "◐ loading  qwen3-4b:Q4_K_M" in text(engine_panel(view(documents.several()), 76, compact=True))
+    assert "qwen3-4b" not in text(engine_panel(view(documents.several()), 54, compact=False))
+
+
+def test_a_failed_default_does_not_hide_that_others_answer() -> None:
+    document = documents.several() | {"remotes": []}
+    document["engines"][0] |= {"state": "failed", "error": "It ended."}
+    shown = text(engine_panel(view(document), 76, compact=True))
+    assert "Requests for it are refused; other models answer." in shown
+    assert "● busy     gemma-3-270m:Q4_K_M" in shown
+
+
+def test_how_long_the_default_stays_stands_in_its_frame() -> None:
+    assert "· pinned" in text(engine_panel(view(engine(pinned=True, unload_at=None)), 76, compact=False))
+    later = engine(unload_at=documents.NOW + 1_800)
+    assert "· unloads in 30 min" in text(engine_panel(view(later), 76, compact=False))
+    gone = engine(unload_at=documents.NOW + 1_800, state="absent")
+    assert "unloads" not in text(engine_panel(view(gone), 76, compact=False))
+
+
+def test_a_load_says_how_long_it_takes() -> None:
+    document = documents.loading()
+    document["engines"][0]["load_estimate_s"] = 40.0
+    assert "43 % · 18.0 s so far, takes ~40 s" in text(engine_panel(view(document), 60, compact=False))
 
 
 def test_stopped_says_which_key_starts_it() -> None:

@@ -10,7 +10,7 @@ from tui.lines import Line, Span, cells, fit, fit_line, joined, joined_within, l
 from tui.state import View
 from tui.words import NA, ago, number, percent
 
-MOST, MOST_COMPACT = 4, 2
+MOST, MOST_COMPACT = 4, 3
 """Lines for other models on the dashboard; the list of models has no limit."""
 _STATE = 10
 """Columns of the longest state, `◐ stopping`."""
@@ -58,7 +58,8 @@ def _name_columns(rows: list[EngineRow], told: list[list[Line]], width: int) -> 
 
 def _line(row: EngineRow, told: list[Line], name: int, width: int) -> Line:
     head = line(*fit_line((state_mark(row),), _STATE), Span(f" {fit(row.ref, name)}  "))
-    return (*head, *joined_within(told, width - _STATE - _GAPS - name))
+    whole = (*head, *joined_within(told, width - _STATE - _GAPS - name))
+    return whole if width_of(whole) <= width else fit_line(whole, width)
 
 
 def state_mark(row: EngineRow) -> Span:
