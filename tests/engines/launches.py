@@ -77,14 +77,16 @@ class Watch:
         self.seen.append(snapshot)
         self._look(snapshot)
 
-    async def until(self, condition: Callable[[EngineSnapshot], bool]) -> EngineSnapshot:
+    async def until(
+        self, condition: Callable[[EngineSnapshot], bool], limit_s: float = 60.0
+    ) -> EngineSnapshot:
         """The first snapshot that fulfils `condition`, from the next change on, or the newest."""
         loop = asyncio.get_running_loop()
         found: asyncio.Future[EngineSnapshot] = loop.create_future()
         self._waiting = condition, found
         if self.seen:
             self._look(self.seen[-1])
-        return await asyncio.wait_for(found, 30)
+        return await asyncio.wait_for(found, limit_s)
 
     def _look(self, snapshot: EngineSnapshot) -> None:
         if self._waiting is not None:
