@@ -16,6 +16,8 @@ from appliance.engines.slots.shelf import Shelf
 from appliance.engines.slots.wire import Said, Slot, SlotError
 
 log = logging.getLogger("appliance.prompts")
+_STEP_S = 0.001
+"""Between prompts that are saved or given back together: the more recently used stays the newer one."""
 MARGIN = 256 << 20
 """Bytes of the disk that are left to others."""
 
@@ -65,7 +67,7 @@ async def give_back(
 
     `into` is filled as it goes on: it is true also when this is cancelled.
     """
-    entries = await asyncio.to_thread(shelf.entries, key)
+    entries, now = await asyncio.to_thread(shelf.entries, key), shelf.now
     for slot, entry in placed(entries, said.slots):
         why = await asyncio.to_thread(shelf.refusal, entry, said)
         if why is None:
@@ -79,7 +81,7 @@ async def give_back(
                     await wire.erase(client, slot)
         if why is None:
             with contextlib.suppress(OSError):
-                into.slots[slot] = await asyncio.to_thread(shelf.given, entry)
+                into.slots[slot] = await asyncio.to_thread(shelf.given, entry, now - slot * _STEP_S)
         else:
             into.refused.append(why)
             await asyncio.to_thread(shelf.drop, [entry])
@@ -119,9 +121,11 @@ async def save_all(
     into.skipped += chosen.skipped
     expected = int(sum(slot.tokens or 0 for slot in chosen.save) * (bytes_per_token or 0))
     await asyncio.to_thread(_make_room, shelf, max(0, room - expected), limits, {})
-    for slot in chosen.save:
+    now = shelf.now
+    for rank, slot in enumerate(chosen.save):
+        used_at = now - rank * _STEP_S
         try:
-            into.entries.append(await _save(client, shelf, key, said, slot, timeout_s))
+            into.entries.append(await _save(client, shelf, key, said, slot, timeout_s, used_at))
         except (SlotError, OSError) as error:
             why = error.message if isinstance(error, SlotError) else error.strerror or "the disk"
             into.skipped.append(Skipped(slot.id, why))
@@ -132,7 +136,13 @@ async def save_all(
 
 
 async def _save(
-    client: aiohttp.ClientSession, shelf: Shelf, key: str, said: Said, slot: Slot, timeout_s: float
+    client: aiohttp.ClientSession,
+    shelf: Shelf,
+    key: str,
+    said: Said,
+    slot: Slot,
+    timeout_s: float,
+    used_at: float,
 ) -> Entry:
     """Raises SlotError and OSError; nothing of it stays then."""
     name = shelf.new_name()
@@ -140,7 +150,7 @@ async def _save(
         tokens = await wire.save(client, slot.id, name, timeout_s)
         if slot.tokens is not None and tokens != slot.tokens:
             raise SlotError(f"{tokens} of {slot.tokens} tokens were saved.")
-        return await asyncio.to_thread(shelf.add, key, name, tokens, said)
+        return await asyncio.to_thread(shelf.add, key, name, tokens, said, used_at)
     except BaseException:
         shelf.discard(key, name)
         raise

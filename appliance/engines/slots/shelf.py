@@ -87,13 +87,18 @@ class Shelf:
             keys = self._keys() if key is None else [key]
             return tuple(row.entry for one in keys for row in index.read(self.folder(one), one))
 
-    def add(self, key: str, name: str, tokens: int, said: Said) -> Entry:
-        """List what an engine has saved under a `new_name`. Raises OSError."""
+    def add(self, key: str, name: str, tokens: int, said: Said, used_at: float | None = None) -> Entry:
+        """List what an engine has saved under a `new_name`. Raises OSError.
+
+        `used_at`: when a request had it last; None: now.
+        """
         new = self.folder(key) / name
         size = _regular(new)
         os.chmod(new, 0o600)
         digest, now = digest_of(new), self._clock()
-        entry = Entry(key, name.removeprefix(_NEW), tokens, size, digest, now, now)
+        entry = Entry(
+            key, name.removeprefix(_NEW), tokens, size, digest, now, now if used_at is None else used_at
+        )
         with self._lock:
             os.replace(new, self.folder(key) / entry.name)
             index.write(self.folder(key), [*index.read(self.folder(key), key), Row(entry, said)])
@@ -123,9 +128,9 @@ class Shelf:
                 return f"it can't be read ({error.strerror})"
         return None
 
-    def given(self, entry: Entry) -> Entry:
+    def given(self, entry: Entry, used_at: float) -> Entry:
         """An engine has read it well. Raises OSError."""
-        used = replace(entry, used_at=self._clock())
+        used = replace(entry, used_at=used_at)
         with self._lock:
             self._change(entry, lambda one: replace(one, entry=used, given=False))
         return used

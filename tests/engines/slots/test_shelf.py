@@ -52,7 +52,7 @@ def test_what_was_saved_is_listed_given_and_private(shelf: Shelf, clock: Clock) 
     assert shelf.entries(OTHER) == ()
     clock.now += 60
     assert shelf.refusal(entry, SAID) is None
-    used = shelf.given(entry)
+    used = shelf.given(entry, clock())
     assert (used.used_at - entry.used_at, used.saved_at) == (60, entry.saved_at)
     assert shelf.refusal(used, SAID) is None
     modes = {
