@@ -17,7 +17,7 @@ async def test_one_look_serves_all_who_ask_and_a_slow_one_is_not_waited_for(
     seen: list[object] = []
     ready = asyncio.Event()
 
-    async def slow(settings: Settings) -> Any:
+    async def slow(settings: Settings, _: object) -> Any:
         seen.append(settings)
         await ready.wait()
         return "the machine"

@@ -130,7 +130,7 @@ def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], No
 
 
 async def _look(server: str) -> DeviceMemory:
-    build = await discovery._llama_server(server)
+    build = await discovery._llama_server(server, "llama-server")
     assert build.usable
     (device,) = build.devices
     return device
