@@ -22,6 +22,7 @@ from tests.engines.conftest import paths
 from tests.engines.launches import build, plan, without_devices
 
 __all__ = ["paths"]
+pytestmark = pytest.mark.timeout(600)
 
 PATIENT = Limits(prove_s=150.0, restore_s=60.0, save_s=60.0)
 """The test's machine may be busy; how long a user waits is not measured here."""
@@ -54,7 +55,7 @@ class Machine:
     ctx: int
 
     def __post_init__(self) -> None:
-        settings = Settings(prompt_cache=PromptCache(least_tokens=64))
+        settings = Settings(prompt_cache=PromptCache(least_tokens=32))
         self.caches = PromptCaches(self.paths, lambda: settings, limits=PATIENT)
 
     @asynccontextmanager
@@ -103,7 +104,7 @@ async def test_a_conversation_goes_on_after_a_restart(
     kind: EngineKind, model: str, files: dict[str, Path], paths: Paths
 ) -> None:
     machine = Machine(kind, files[model], paths, ctx=512)
-    text = " ".join(SENTENCES[:6])
+    text = " ".join(SENTENCES[:4])
     with without_devices():
         async with machine.engine() as (_, endpoint):
             before = await asked(endpoint, text)
@@ -130,7 +131,7 @@ async def test_where_a_window_is_not_saved_with_the_prompt_nothing_is_kept(
         async with machine.engine() as (_, endpoint):
             (note,) = machine.caches.notes()
             assert "used 0 of 32 tokens" in note.detail
-            await asked(endpoint, " ".join(SENTENCES[:6]))
+            await asked(endpoint, " ".join(SENTENCES[:4]))
     assert machine.caches.snapshot.files == 0
 
 
@@ -145,10 +146,9 @@ async def test_llama_cpp_python_says_that_it_can_not(smollm2_path: Path, paths: 
 async def test_a_prompt_in_a_slot_of_its_own_is_in_no_file(smollm2_path: Path, paths: Paths) -> None:
     """The slot that the gateway names is the one that is used, and the one that is not saved."""
     machine = Machine("xllamacpp", smollm2_path, paths, ctx=512)
-    ordinary, secret = " ".join(SENTENCES[:5]), "My secret is forty-two. " + " ".join(SENTENCES[20:25])
+    ordinary, secret = " ".join(SENTENCES[:2]), "My secret is forty-two. " + " ".join(SENTENCES[20:22])
     async with machine.engine() as (_, endpoint):
-        await asked(endpoint, ordinary, id_slot=1)  # where the secret one goes next
-        await asked(endpoint, ordinary + " It rained.", id_slot=0)
+        await asked(endpoint, ordinary, id_slot=0)
         with machine.caches.privacy.request(
             endpoint, private=True, slots=2, spreads=False, began=lambda: True
         ) as more:
@@ -157,7 +157,7 @@ async def test_a_prompt_in_a_slot_of_its_own_is_in_no_file(smollm2_path: Path, p
     assert told.cached <= 1
     assert machine.caches.snapshot.files == 1
     async with machine.engine() as (_, endpoint):
-        assert (await asked(endpoint, ordinary + " It rained. And")).cached >= 64
+        assert (await asked(endpoint, ordinary + " And")).cached >= 32
         assert (await asked(endpoint, secret)).cached <= 4
 
 
