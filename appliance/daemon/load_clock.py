@@ -119,14 +119,19 @@ class HeadStart:
 
     async def note(self, paths: Paths, clock: LoadClock, build: str, plan: Plan) -> LoadTimes:
         """The load worked: what it took, also for the next estimate unless memory ran out on the way."""
-        times = self._times(clock)
-        await asyncio.to_thread(self._remember, paths, times, build, plan)
+        total = clock.total
+        self.stop()
+        if self._preheat is not None:
+            await asyncio.to_thread(self._preheat.join, _JOIN_S)
+        times = self._times(clock, total)
+        if times.attempts == 1:
+            await asyncio.to_thread(self._remember, paths, times, build, plan)
         return times
 
-    def _times(self, clock: LoadClock) -> LoadTimes:
+    def _times(self, clock: LoadClock, total: float) -> LoadTimes:
         read = Report() if self._preheat is None else self._preheat.report
         return LoadTimes(
-            total_s=clock.total,
+            total_s=total,
             prove_s=clock.spent("prove"),
             look_s=clock.spent("look"),
             plan_s=clock.spent("plan"),
@@ -140,10 +145,6 @@ class HeadStart:
         )
 
     def _remember(self, paths: Paths, times: LoadTimes, build: str, plan: Plan) -> None:
-        if self._preheat is not None:
-            self._preheat.join(_JOIN_S)
-        if times.attempts != 1:
-            return
         seen = LoadTime(
             seconds=times.total_s,
             n_bytes=times.n_bytes,

@@ -10,20 +10,20 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from appliance.catalog import ModelRef
 from appliance.daemon.launching import make_launch
+from appliance.daemon.load_clock import HeadStart, LoadClock, LoadTimes
 from appliance.daemon.room import Room, least
 from appliance.engines import Build, Launch
 from appliance.engines.failures import UNKNOWN_PLACE
-from appliance.errors import ApplianceError, EngineFailed, OutOfMemory
+from appliance.errors import EngineFailed, OutOfMemory
 from appliance.operations.lessons.learning import Lessons
+from appliance.operations.lessons.load_times import Estimate
 from appliance.operations.machine.survey import Survey, survey
 from appliance.operations.models import Library
-from appliance.operations.plans.drafts import served_with
-from appliance.operations.plans.headers import of_stored
 from appliance.operations.plans.plan import Wishes, plan_subject, request_for, require_fit
+from appliance.operations.special.loading import NOTHING, for_load
 from appliance.planning import Plan, Reason
 from appliance.planning.stepdown import MAX_STEPS, given_up, is_less, limits_after, step_line, tried_line
 from appliance.store import Stored
@@ -90,24 +90,38 @@ class Load:
         show: Callable[[Survey, Plan | None], None],
         room: Callable[[], Room] = Room,
         looked: Survey | None = None,
+        expect: Callable[[Estimate | None], None] = lambda _: None,
     ) -> None:
         """`show` is told each look and each plan. `room`: what other engines leave now. `looked`: the first
-        look, made a moment ago.
+        look, made a moment ago. `expect` is told how long it will take, before anything slow begins.
         """
         self._library, self._lessons = library, lessons
         self._ref, self._wishes = ref, wishes
         self._start, self._show, self._room, self._looked = start, show, room, looked
-        self._embedding = "embedding" in ref.model.use
         self._sha256 = ref.variant.main.sha256
-        self._draft: Path | None = None
-        """The draft model that was asked for in place of the model's own."""
+        self._special = NOTHING
+        self._expect, self._clock = expect, LoadClock()
+        self.times: LoadTimes | None = None
+        """What it took, once it has worked."""
 
     async def run(self, crash: Crash | None = None) -> Steps:
         """Load it; after a `crash` with less than that plan took. Returns the steps it took.
 
         Raises what stands in the way: ModelMissing, NotVerified, DoesNotFit, GgufError, EngineError.
         """
-        stored = await self._library.require(self._ref)
+        with self._clock.phase("prove"):
+            stored = await self._library.require(self._ref)
+        head = await HeadStart.begin(self._library.paths, stored)
+        self._expect(head.estimate)
+        try:
+            now = await self._run(stored, crash)
+        finally:
+            head.stop()
+        self.times = await head.note(self._library.paths, self._clock, now.looked.build().build, now.plan)
+        return now.steps
+
+    async def _run(self, stored: Stored, crash: Crash | None) -> Next:
+        """What serves in the end."""
         if crash is None:
             looked, plan = await self._plan(stored, {})
             remembered = tuple(reason for reason in plan.reasons if reason.code == "ran_out_before")
@@ -120,30 +134,35 @@ class Load:
         while True:
             failure = await self._attempt(stored, now, ran_out_at)
             if failure is None:
-                return now.steps
+                return now
             ran_out_at = failure.out_of_memory
             now = await self._smaller(stored, now.plan, now.steps, failure, _LOADING)
 
     async def _plan(self, stored: Stored, limits: Mapping[str, int]) -> tuple[Survey, Plan]:
         """What to start with what is free now."""
-        library, embedding, room = self._library, self._embedding, self._room()
+        library, room = self._library, self._room()
         looked, self._looked = self._looked, None
         if looked is None:
-            looked = await survey(
-                library.settings, self._wishes.engine, wake=True, paths=library.paths, staying=room.staying
-            )
+            with self._clock.phase("look"):
+                looked = await survey(
+                    library.settings, self._wishes.engine, wake=True, paths=library.paths,
+                    staying=room.staying,
+                )  # fmt: skip
         self._show(looked, None)
-        request = request_for(library.settings, self._wishes, embedding=embedding)
-        subject = await asyncio.to_thread(of_stored, library, stored, embedding)
-        subject, self._draft = await served_with(library, subject, self._wishes.draft)
-        plan = await plan_subject(
+        with self._clock.phase("plan"):
+            return looked, await self._plan_on(looked, room, stored, limits)
+
+    async def _plan_on(self, looked: Survey, room: Room, stored: Stored, limits: Mapping[str, int]) -> Plan:
+        library = self._library
+        subject, self._special = await for_load(library, self._ref, stored, self._wishes.draft)
+        request = request_for(library.settings, self._wishes, subject.mode)
+        return await plan_subject(
             subject,
             looked=looked,
-            request=replace(request, limits=least(room.limits, limits)),
+            request=replace(request, limits=least(room.limits_on(looked), limits)),
             paths=library.paths,
             lessons=self._lessons,
         )
-        return looked, plan
 
     async def _attempt(self, stored: Stored, now: Next, ran_out_at: str | None) -> EngineFailed | None:
         """Start it. The failure, when that was for lack of memory; every other one is raised.
@@ -153,9 +172,11 @@ class Load:
         """
         self._show(now.looked, now.plan)
         build = now.looked.build()
-        launch = make_launch(self._ref, stored, now.plan, draft=self._draft, tight=bool(now.steps.lines))
+        launch = make_launch(self._ref, stored, now.plan, self._special, tight=bool(now.steps.lines))
+        self._clock.attempts += 1
         try:
-            await self._start(build, launch)
+            with self._clock.phase("engine"):
+                await self._start(build, launch)
         except EngineFailed as failure:
             if failure.out_of_memory in (None, UNKNOWN_PLACE):
                 failure.out_of_memory = ran_out_at or failure.out_of_memory
@@ -198,37 +219,6 @@ class Load:
         reasons = [reason for reason in plan.reasons if reason.code not in _REMEMBERED]
         plan = replace(plan, given_up=tuple(codes), reasons=(*reasons, *steps.lines))
         return Next(looked, plan, steps)
-
-
-async def what_if(
-    library: Library,
-    lessons: Lessons,
-    ref: ModelRef,
-    wishes: Wishes,
-    looked: Survey,
-    free: Mapping[str, int],
-) -> Plan | None:
-    """The plan with so many bytes free on each device, by formula alone. None when it can't be made."""
-    devices = tuple(
-        replace(one, free=free.get(one.name, one.free), ours=0, held=()) for one in looked.build().devices
-    )
-    choice = replace(looked.choice, build=replace(looked.build(), devices=devices)) if looked.choice else None
-    embedding = "embedding" in ref.model.use
-    try:
-        stored = await library.require(ref)
-        subject = await asyncio.to_thread(of_stored, library, stored, embedding)
-        subject, _ = await served_with(library, subject, wishes.draft)
-        return await plan_subject(
-            subject,
-            looked=replace(looked, machine=replace(looked.machine, gpus=()), choice=choice),
-            request=request_for(library.settings, wishes, embedding=embedding),
-            paths=library.paths,
-            lessons=lessons,
-            ask_engine=False,
-        )
-    except ApplianceError as error:
-        log.warning("no plan for what is free now: %s", error.message)
-        return None
 
 
 def _told(failure: EngineFailed, steps: Steps, hint: str | None) -> OutOfMemory:
