@@ -34,6 +34,24 @@ def made(*entries: str) -> catalog.Catalog:
     return catalog.Catalog(models=catalog.parse("schema = 1\n" + "".join(entries), "test"))
 
 
+class TestFurtherFiles:
+    def test_an_adapter_has_a_scale_and_an_embedder_its_pooling(self) -> None:
+        more = f', {{ name = "b.gguf", role = "lora", scale = 0.5, size = 9, sha256 = "{PIN}" }}]'
+        text = entry("m", extra='pooling = "last"', use='["embedding"]').rstrip()[:-1] + more
+        model = made(text).models["m"]
+        assert [(file.role, file.scale) for file in model.variants[0].files] == [
+            ("model", None),
+            ("lora", 0.5),
+        ]
+        assert model.pooling == "last"
+
+    def test_nothing_else_has_a_scale(self) -> None:
+        text = entry("m").replace("size = 100", "size = 100, scale = 0.5")
+        with pytest.raises(CatalogError) as caught:
+            made(text)
+        assert "only a file of role lora has a scale" in str(caught.value.cause)
+
+
 class TestWhatShips:
     def test_at_least_sixty_models_all_pinned(self) -> None:
         models = catalog.load().models
