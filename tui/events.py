@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from appliance.client import EngineRow, StatusSnapshot
+from appliance.client import EngineRow, NoteRow, StatusSnapshot
 from tui.lines import Tone
 from tui.words import reason
 
@@ -113,10 +113,15 @@ def _downloads(before: StatusSnapshot, after: StatusSnapshot, now: float) -> Ite
 
 
 def _notes(before: StatusSnapshot, after: StatusSnapshot, now: float) -> Iterator[Event]:
-    known = {note.code for note in before.notes}
-    current = {note.code for note in after.notes}
-    for note in after.notes:
-        if note.code not in known:
+    known, current = ({note_key(shot, note): note for note in shot.notes} for shot in (before, after))
+    for key, note in current.items():
+        if key not in known:
             yield Event(now, f"{note.code}: {note.detail or note.todo or ''}", "warn")
-    for code in sorted(known - current):
-        yield Event(now, f"{code}: over.", "ok")
+    for key in sorted(known.keys() - current.keys()):
+        yield Event(now, f"{key}: over.", "ok")
+
+
+def note_key(shot: StatusSnapshot, note: NoteRow) -> str:
+    """What tells a note from others: its code, and the model that its detail begins with."""
+    named = (note.detail or "").partition(": ")[0]
+    return f"{note.code} of {named}" if any(row.ref == named for row in shot.engines) else note.code

@@ -16,7 +16,7 @@ from appliance.client import NoteRow, StatusSnapshot
 from appliance.errors import ApplianceError
 from tui import glyphs
 from tui.actions import ACTIONS, SCREENS, Action, Scope
-from tui.events import Event
+from tui.events import Event, note_key
 from tui.history import History
 from tui.lines import Line, Span, between, crop, joined, line, width_of
 from tui.words import NA, ago
@@ -63,7 +63,7 @@ class View:
     taken: float | None = None
     """Unix time at which `snapshot` came."""
     since: Mapping[str, float] = field(default_factory=dict)
-    """For each note that stands now, by code: the earliest time that the daemon named for it."""
+    """For each note that stands now (`note_key`): the earliest time that the daemon named for it."""
     events: tuple[Event, ...] = ()
     """Newest first."""
     working: str | None = None
@@ -90,7 +90,9 @@ class View:
 
     def standing(self, note: NoteRow) -> float | None:
         """Since when a note stands (Unix time); None when the daemon does not say."""
-        return None if note.since is None else self.since.get(note.code, note.since)
+        if note.since is None or self.snapshot is None:
+            return note.since
+        return self.since.get(note_key(self.snapshot, note), note.since)
 
     def clock(self, moment: float | None) -> str:
         """A Unix time as `12:04:29`."""
@@ -122,11 +124,8 @@ def phase(shot: StatusSnapshot | None) -> Phase:
 
 def standing(known: Mapping[str, float], shot: StatusSnapshot) -> dict[str, float]:
     """Since when each note stands; a daemon that names a later time for one does not make it younger."""
-    return {
-        note.code: min(note.since, known.get(note.code, note.since))
-        for note in shot.notes
-        if note.since is not None
-    }
+    dated = {note_key(shot, note): note.since for note in shot.notes if note.since is not None}
+    return {key: min(since, known.get(key, since)) for key, since in dated.items()}
 
 
 def engine_mark(shot: StatusSnapshot | None) -> Span:

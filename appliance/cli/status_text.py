@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
 from collections.abc import Iterator, Sequence
 
@@ -14,14 +15,14 @@ WIDTH = 80
 INDENT = 10
 
 
-def status_lines(snapshot: StatusSnapshot) -> Iterator[str]:
-    """What runs, then the machine, then what to know."""
+def status_lines(snapshot: StatusSnapshot, now: float | None = None) -> Iterator[str]:
+    """What runs, then the machine, then what to know. `now` is Unix time, that of the clock by default."""
+    now = time.time() if now is None else now
     running = snapshot.daemon
-    uptime = duration(None if running.started is None else time.time() - running.started)
+    uptime = duration(None if running.started is None else now - running.started)
     yield f"Daemon    {running.url}/v1 · pid {running.pid} · up {uptime} · version {running.version}"
     model = snapshot.model
     yield f"Model     {model.ref} · {size(model.size)}" if model else "Model     none: appliance up MODEL"
-    now = time.time()
     for engine in snapshot.engines:
         yield from _engine(snapshot, engine, now)
     for gpu in snapshot.gpus:
@@ -71,9 +72,17 @@ def _engine(snapshot: StatusSnapshot, engine: EngineRow, now: float) -> Iterator
     if engine.adapters:
         yield from _packed("", [f"with {', '.join(one.name or '?' for one in engine.adapters)}"])
     if engine.error:
-        yield f"          ✖ {engine.error}" + (f" {engine.cause}" if engine.cause else "")
+        yield from _wrapped(f"✖ {engine.error}" + (f" {engine.cause}" if engine.cause else ""))
     if engine.hint:
-        yield f"          Do: {engine.hint}"
+        yield from _wrapped(f"Do: {engine.hint}")
+
+
+def _wrapped(text: str) -> list[str]:
+    lead = " " * INDENT
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=lead, subsequent_indent=lead, break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
 
 
 def _packed(label: str, parts: Sequence[str]) -> Iterator[str]:

@@ -254,7 +254,9 @@ def shelf() -> dict[str, Any]:
     def row(ref: str, state: str = "here", **changes: Any) -> dict[str, Any]:
         fits = {"where": "gpu", "text": "all 37 layers on the GPU", "how": "computed", "estimated": False}
         return {"ref": ref, "id": ref.partition(":")[0], "quant": "Q4_K_M", "size": 2 * GIB, "state": state,
-                "loaded": False, "fits": fits, "used_at": None} | changes  # fmt: skip
+                "loaded": False, "fits": fits, "used_at": None, "family": None, "name": None,
+                "license": "apache-2.0", "license_note": None, "use": ["chat"], "pin": "catalog",
+                "arrived": None, "disk": 2 * GIB} | changes  # fmt: skip
 
     return {
         "models": [

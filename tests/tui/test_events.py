@@ -78,6 +78,11 @@ def pool(*rows: dict[str, Any]) -> dict[str, Any]:
     return documents.normal() | {"engines": list(rows)}
 
 
+def note(code: str, detail: str) -> dict[str, Any]:
+    """A note of the machine, or of the model that its detail begins with."""
+    return {"code": code, "detail": detail}
+
+
 A, B = documents.resident("a:Q4", default=True), documents.resident("b:Q4")
 
 
@@ -99,6 +104,11 @@ A, B = documents.resident("a:Q4", default=True), documents.resident("b:Q4")
         (pool(A, B), pool(B | {"default": True}, A | {"default": False}),
          ["The default model is b:Q4 now, was a:Q4."]),
         (pool(A, B), pool(B, A), []),
+        (pool(A, B) | {"notes": [note("x", "slow")]},
+         pool(A, B) | {"notes": [note("x", "slower"), note("x", "b:Q4: slow")]}, ["x: b:Q4: slow"]),
+        (pool(A, B) | {"notes": [note("x", "slow"), note("x", "b:Q4: slow")]},
+         pool(A, B) | {"notes": [note("x", "b:Q4: slow")]}, ["x: over."]),
+        (pool(A, B) | {"notes": [note("x", "b:Q4: slow")]}, pool(A, B), ["x of b:Q4: over."]),
         (pool(A), pool(B | {"default": True}),
          ["a:Q4 was unloaded.", "b:Q4 is ready.", "The default model is b:Q4 now, was a:Q4."]),
     ],

@@ -95,10 +95,8 @@ def _pin(model: str, pinned: bool, as_json: bool) -> None:
     if as_json:
         emit(done)
         return
-    name = _ref(done, model)
-    say(
-        f"{name} stays loaded once it is." if pinned else f"{name} is not pinned; it may make way for others."
-    )
+    now = "is pinned: once loaded, it stays." if pinned else "is not pinned: it may make way for others."
+    say(f"{_ref(done, model)} {now}")
 
 
 def _daemon(instead: str) -> Client:
