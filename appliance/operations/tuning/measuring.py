@@ -30,7 +30,6 @@ _PREFILL_S, _DECODE_S = 8.0, 6.0
 _START_S = 40.0
 """What all requests of one start should take at most together."""
 _LEAST_PROMPT, _LEAST_DECODE = 64, 8
-_PILOT_PROMPT, _PILOT_DECODE = 64, 8
 _MANY_PROMPT = 16
 _LOW_IDS, _HIGH_IDS = 256, 64
 """Ids at both ends of a vocabulary are bytes and control tokens."""
@@ -92,7 +91,7 @@ async def measured(bench: Bench, plan: Plan, work: Work) -> Speeds:
     Raises EngineError when the engine does not start, or answers something else than tokens.
     """
     async with _running(bench, plan) as client:
-        await _alone(client, bench, _PILOT_PROMPT, _PILOT_DECODE, 0)  # the first one warms caches up
+        await _first(client, bench, work)
         found = [await _alone(client, bench, work.prompt, work.decode, n) for n in range(1, work.repeats + 1)]
         many = [
             await _together(client, bench, plan.parallel, work.decode, n) for n in range(work.many_repeats)
@@ -104,11 +103,11 @@ async def measured(bench: Bench, plan: Plan, work: Work) -> Speeds:
     )
 
 
-async def pilot(bench: Bench, plan: Plan) -> Speeds:
+async def pilot(bench: Bench, plan: Plan, work: Work) -> Speeds:
     """How fast this is at all. Raises as `measured`."""
     async with _running(bench, plan) as client:
-        await _alone(client, bench, _LEAST_PROMPT, _LEAST_DECODE, 0)
-        return await _alone(client, bench, _PILOT_PROMPT, _PILOT_DECODE, 1)
+        await _first(client, bench, work)
+        return await _first(client, bench, work)
 
 
 def prompt_of(n_tokens: int, n_vocab: int, seed: int) -> list[int]:
@@ -134,6 +133,11 @@ async def _running(bench: Bench, plan: Plan) -> AsyncIterator[aiohttp.ClientSess
             yield client
     finally:
         await engine.stop()
+
+
+async def _first(client: aiohttp.ClientSession, bench: Bench, work: Work) -> Speeds:
+    """A short request, which warms caches up."""
+    return await _alone(client, bench, min(work.prompt, _LEAST_PROMPT), min(work.decode, _LEAST_DECODE), 0)
 
 
 async def _alone(client: aiohttp.ClientSession, bench: Bench, prompt: int, decode: int, seed: int) -> Speeds:

@@ -57,7 +57,7 @@ async def work_for(bench: Bench, tried: Sequence[Candidate], work: Work) -> Work
     base = next(one for one in tried if one.name == ENGINE)
     room = bench.plan.ctx - work.decode - 1
     wished = Work(max(1, min(max(work.prompt, largest), room)), work.decode, work.repeats, work.many_repeats)
-    return wished.within(await pilot(bench, with_knobs(bench.plan, base.knobs)))
+    return wished.within(await pilot(bench, with_knobs(bench.plan, base.knobs), work))
 
 
 def median_of(each: Sequence[Speeds]) -> Speeds:
