@@ -90,19 +90,18 @@ class Load:
         show: Callable[[Survey, Plan | None], None],
         room: Callable[[], Room] = Room,
         looked: Survey | None = None,
-        expect: Callable[[Estimate | None], None] = lambda _: None,
+        timed: Callable[[Estimate | None, LoadTimes | None], None] = lambda _, __: None,
     ) -> None:
         """`show` is told each look and each plan. `room`: what other engines leave now. `looked`: the first
-        look, made a moment ago. `expect` is told how long it will take, before anything slow begins.
+        look, made a moment ago. `timed` is told how long it will take, before anything slow
+        begins, and what it took.
         """
         self._library, self._lessons = library, lessons
         self._ref, self._wishes = ref, wishes
         self._start, self._show, self._room, self._looked = start, show, room, looked
         self._sha256 = ref.variant.main.sha256
         self._special = NOTHING
-        self._expect, self._clock = expect, LoadClock()
-        self.times: LoadTimes | None = None
-        """What it took, once it has worked."""
+        self._timed, self._clock = timed, LoadClock()
 
     async def run(self, crash: Crash | None = None) -> Steps:
         """Load it; after a `crash` with less than that plan took. Returns the steps it took.
@@ -112,12 +111,13 @@ class Load:
         with self._clock.phase("prove"):
             stored = await self._library.require(self._ref)
         head = await HeadStart.begin(self._library.paths, stored)
-        self._expect(head.estimate)
+        self._timed(head.estimate, None)
         try:
             now = await self._run(stored, crash)
         finally:
             head.stop()
-        self.times = await head.note(self._library.paths, self._clock, now.looked.build().build, now.plan)
+        times = await head.note(self._library.paths, self._clock, now.looked.build().build, now.plan)
+        self._timed(head.estimate, times)
         return now.steps
 
     async def _run(self, stored: Stored, crash: Crash | None) -> Next:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from appliance.catalog import ModelRef
 from appliance.daemon.load_clock import LoadTimes
@@ -52,3 +52,8 @@ class ServingSnapshot:
     @property
     def _damaged(self) -> bool:
         return isinstance(self.error, NotVerified | ModelMissing)
+
+
+def timed(snapshot: ServingSnapshot, estimate: Estimate | None, times: LoadTimes | None) -> ServingSnapshot:
+    """The same with what is known of the time that its load takes, or took."""
+    return replace(snapshot, load_estimate=estimate, load_times=times)

@@ -31,7 +31,7 @@ from appliance.daemon.orders import Orders
 from appliance.daemon.ran_out import crash_of
 from appliance.daemon.resident import Resident
 from appliance.daemon.room import Room
-from appliance.daemon.served import ServingSnapshot
+from appliance.daemon.served import ServingSnapshot, timed
 from appliance.daemon.sketching import what_if
 from appliance.engines import Build, Engine, EngineSnapshot, Launch, LogRing
 from appliance.errors import ApplianceError, EngineFailed, ModelMissing
@@ -195,11 +195,11 @@ class Serving(Resident):
         self._set(ServingSnapshot(ref=ref, state="starting", since=now, loaded_since=now, replanned=note))
 
         async def attempt(first: bool) -> Steps:
-            load = Load(
-                self._library, self._lessons, ref, wishes, start=self._start_engine, show=self._show,
+            return await Load(
+                self._library, self._lessons, ref, self._guard.wishes(wishes), start=self._start_engine,
                 room=lambda: self._guard.room(self._room()), looked=looked if first else None,
-            )  # fmt: skip
-            return await load.run(crash if first else None)
+                show=self._show, timed=lambda *news: self._set(timed(self._snapshot, *news)),
+            ).run(crash if first else None)  # fmt: skip
 
         try:
             self._steps = await self._guard.load(ref, attempt, lambda: self._engine)
