@@ -8,6 +8,7 @@ import re
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -65,7 +66,7 @@ class LogFile:
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._thread is None, limit_s)
+            self._until(lambda: self._thread is None, limit_s)
 
     def _run(self) -> None:
         while (lines := self._next()) is not None:
@@ -74,7 +75,7 @@ class LogFile:
     def _next(self) -> list[bytes] | None:
         """All lines that wait; None when there is nothing to do any more, and the file is closed."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._closing, _IDLE_S)
+            self._until(lambda: bool(self._waiting) or self._closing, _IDLE_S)
             lines = list(self._waiting)
             self._waiting.clear()
             if lines:
@@ -83,6 +84,12 @@ class LogFile:
             self._thread = None
             self._changed.notify_all()
             return None
+
+    def _until(self, reached: Callable[[], bool], limit_s: float) -> None:
+        """Wait for a change that brings it about; no longer than the limit. The lock is held."""
+        end = time.monotonic() + limit_s
+        while not reached() and (left_s := end - time.monotonic()) > 0:
+            self._changed.wait(left_s)
 
     def _append(self, lines: list[bytes]) -> None:
         if time.monotonic() < self._broken_until:
