@@ -104,7 +104,7 @@ class LoadedScreen(Screen[None]):
         row = self._row()
         words = {
             "model.load": load_word(row), "model.unload": unload_word(row),
-            "model.pin": pin_word(row), "model.restart": "Restart" if row and row.resident else "",
+            "model.pin": pin_word(row), "model.restart": "Restart" if row and row.serves else "",
         }  # fmt: skip
         return state.footer(view, width, "loaded", words)
 
@@ -137,7 +137,7 @@ class LoadedScreen(Screen[None]):
     def action_restart_model(self) -> None:
         """Load the chosen one again, after asking."""
         row = self._reachable()
-        if row is not None and row.resident:
+        if row is not None and row.serves:
             ref, doing = row.ref, f"Restarting {row.ref}"
             self._after_asking(f"Restart {ref}?", row, self._alone, doing, lambda door: door.restart(ref))
 
@@ -175,7 +175,7 @@ class LoadedScreen(Screen[None]):
 
 def load_word(row: Entry | None) -> str:
     """What enter does; nothing to the default that is loaded, or to one that is on its way."""
-    if row is None or (row.resident and (row.default or row.engine is None or not row.engine.serves)):
+    if row is None or (row.resident and (row.default or not row.serves)):
         return ""
     return "Make default" if row.resident else "Load"
 
@@ -184,7 +184,7 @@ def unload_word(row: Entry | None) -> str:
     """What `u` does."""
     if row is None or row.engine is None or not row.resident or row.engine.state == "stopping":
         return ""
-    return "Unload" if row.engine.serves else "Stop loading"
+    return "Unload" if row.serves else "Stop loading"
 
 
 def pin_word(row: Entry | None) -> str:

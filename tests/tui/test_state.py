@@ -76,7 +76,7 @@ def test_the_footer_says_what_can_be_done_now() -> None:
     lost = plain(state.footer(view(lost=LOST), 100))
     assert "Restart" not in lost
     assert "q Quit" in lost
-    assert "space Go on" in plain(state.footer(view(frozen=True), 100))
+    assert "space Go on" in plain(state.footer(view(frozen=True), 110))
 
 
 def test_the_notice_says_the_most_urgent_thing() -> None:

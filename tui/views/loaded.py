@@ -66,6 +66,11 @@ class Entry:
         return self.engine is not None and self.engine.resident
 
     @property
+    def serves(self) -> bool:
+        """It can answer now."""
+        return self.engine is not None and self.engine.serves
+
+    @property
     def default(self) -> bool:
         """Requests that name no model go to it."""
         return self.engine is not None and bool(self.engine.default)
