@@ -79,6 +79,9 @@ def test_unknown_is_never_shown_as_zero() -> None:
     assert (units.size(None), units.mib(None), units.duration(None)) == ("n/a", "n/a", "n/a")
     assert (units.size(0), units.size(98_362_432)) == ("0 B", "93.8 MiB")
     assert [units.duration(s) for s in (0.35, 8.2, 204, 8040)] == ["350 ms", "8.2 s", "3 m 24 s", "2 h 14 m"]
+    assert [units.about(s) for s in (None, -3, 40, 720, 7_200, 259_200)] == [
+        "n/a", "0 s", "40 s", "12 min", "2 h", "3 d",
+    ]  # fmt: skip
 
 
 def test_every_error_has_an_exit_code_of_the_contract_and_a_code_of_its_own() -> None:
