@@ -16,7 +16,9 @@ from appliance import settings
 from appliance.catalog import ModelRef
 from appliance.daemon import loading
 from appliance.daemon.here import Here
+from appliance.daemon.hooks import Hooks
 from appliance.daemon.local import LocalSide
+from appliance.daemon.machine.gpus import Gpus
 from appliance.daemon.pool import Pool, Seat
 from appliance.daemon.served import ServingSnapshot
 from appliance.daemon.serving import Serving
@@ -121,7 +123,13 @@ def _list(paths: Paths, model: Path) -> None:
 
 @asynccontextmanager
 async def house(
-    paths: Paths, model: Path, *, reserve: str = "512MiB", **engine: object
+    paths: Paths,
+    model: Path,
+    *,
+    reserve: str = "512MiB",
+    gpus: Gpus | None = None,
+    hooks: Hooks | None = None,
+    **engine: object,
 ) -> AsyncIterator[House]:
     """Serving, started and stopped. `engine` are settings of the section."""
     await asyncio.to_thread(_list, paths, model)
@@ -140,7 +148,7 @@ async def house(
     monitor = Monitor(Governor())
     here = Here(lambda: library)
     await here.look()
-    pool = Pool(library, monitor=monitor, lessons=lessons, here=here, on_change=tell)
+    pool = Pool(library, monitor=monitor, lessons=lessons, here=here, on_change=tell, gpus=gpus, hooks=hooks)
     local = LocalSide(library, pool, here, monitor)
     serving = pool.seat(ref).serving
     pool.start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 
 from appliance.daemon.machine import losses, returning
@@ -24,9 +24,13 @@ class Gpus:
     """Belongs to the event loop. Loads tell what they see and what fails."""
 
     def __init__(
-        self, *, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time
+        self,
+        *,
+        detect: Callable[[], Awaitable[Machine]] = detect_safely,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
-        self._clock, self._wall = clock, wall
+        self._detect, self._clock, self._wall = detect, clock, wall
         self._known: dict[Key, Known] = {}
 
     @property
@@ -41,6 +45,12 @@ class Gpus:
     def shunned(self) -> frozenset[str]:
         """Names of devices that are listed and of no use: nothing is loaded there now."""
         return losses.shunned(self._known, self._clock())
+
+    def all_shunned(self) -> bool:
+        """An engine lists nothing else."""
+        shunned = self.shunned()
+        engines = {one.key[0] for one in self.known if one.device.name in shunned and one.state == "lost"}
+        return bool(engines) and all(one.state == "lost" for one in self.known if one.key[0] in engines)
 
     def pardon(self) -> None:
         """A person wants a load: it tries everything again."""
@@ -78,7 +88,7 @@ class Gpus:
         gone = {key for key, one in mine.items() if key not in listed and one.device.name in used}
         if not gone:
             return None
-        machine = await detect_safely()
+        machine = await self._detect()
         self._take(self._known | losses.compare(mine, now, machine, self._clock(), self._wall()))
         return next((one.loss for key, one in self._known.items() if key in gone and one.loss), None)
 
@@ -100,8 +110,9 @@ class Gpus:
         """Something happened to the machine: look now."""
         self._known = {key: returning.soon(one, self._clock()) for key, one in self._known.items()}
 
-    def glanced(self, machine: Machine) -> tuple[Known, ...]:
-        """After a look that woke nothing: those that are worth a try."""
+    async def look(self) -> tuple[Known, ...]:
+        """Look for lost ones, waking none: those that are worth a try."""
+        machine = await self._detect()
         now, worth = self._clock(), []
         for key, one in self._known.items():
             if returning.due(one, now):

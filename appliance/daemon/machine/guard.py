@@ -42,6 +42,10 @@ class Guard:
         """The same without devices that are of no use now."""
         return replace(room, shunned=self._gpus.shunned())
 
+    def wishes(self, wishes: Wishes) -> Wishes:
+        """The same on the CPU, when nothing else is left: that plans as if there were no GPU."""
+        return replace(wishes, gpu_layers=0) if self._gpus.all_shunned() else wishes
+
     def looked(self, looked: Survey, plan: Plan | None, wishes: Wishes, settings: Settings) -> Loss | None:
         """What the load does without; nothing, where nobody wants it on a GPU."""
         loss = self._gpus.seen(looked)

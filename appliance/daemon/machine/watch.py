@@ -16,7 +16,6 @@ from appliance.daemon.pool import Pool, Seat
 from appliance.engines.builds.testload import try_build
 from appliance.engines.discovery import asked_again
 from appliance.errors import ApplianceError, DeviceLost
-from appliance.hardware import Machine, detect_safely
 from appliance.operations.machine.survey import Note
 from appliance.paths import Paths
 from appliance.units import duration
@@ -40,13 +39,12 @@ class MachineWatch:
         paths: Paths,
         *,
         clocks: Callable[[], Clocks] = sleep.read,
-        detect: Callable[[], Awaitable[Machine]] = detect_safely,
         every_s: float = EVERY_S,
         prove_s: float = PROVE_S,
         idle_s: float = IDLE_S,
     ) -> None:
         self._pool, self._gpus, self._paths = pool, gpus, paths
-        self._clocks, self._detect = clocks, detect
+        self._clocks = clocks
         self._every_s, self._prove_s, self._idle_s = every_s, prove_s, idle_s
         self._moved: dict[str, float] = {}
         """When each model was brought back last."""
@@ -81,7 +79,7 @@ class MachineWatch:
         if slept_s:
             await self.resumed(slept_s)
         if self._gpus.due():
-            for one in self._gpus.glanced(await self._detect()):
+            for one in await self._gpus.look():
                 await self._try(one)
         await self._bring_back()
 

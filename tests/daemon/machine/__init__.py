@@ -1,0 +1,1 @@
+"""What happens to the machine under a running engine."""
