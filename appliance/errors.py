@@ -25,6 +25,7 @@
     │   ├── NoEngine               no engine can be started here
     │   ├── EngineFailed           it ended while loading or serving
     │   │   └── OutOfMemory        for lack of memory, also with smaller plans
+    │   ├── DeviceLost             its GPU is gone
     │   └── EngineUnavailable      not ready now
     ├── RemoteError                the remote endpoint
     └── Rejected                   a request that the gateway refuses
@@ -64,9 +65,7 @@ class ApplianceError(Exception):
 class UsageError(ApplianceError):
     """The caller asked in a way that can't be understood."""
 
-    exit_code = 2
-    status = 400
-    code = "usage"
+    exit_code, status, code = 2, 400, "usage"
 
 
 class SettingsError(UsageError):
@@ -84,23 +83,19 @@ class CatalogError(UsageError):
 class NoDaemon(ApplianceError):
     """No daemon answers."""
 
-    exit_code = 3
-    status = 503
-    code = "no_daemon"
+    exit_code, status, code = 3, 503, "no_daemon"
 
 
 class DaemonRunning(ApplianceError):
     """A daemon of this user is already serving; the message says where."""
 
-    status = 409
-    code = "daemon_running"
+    status, code = 409, "daemon_running"
 
 
 class PortTaken(ApplianceError):
     """The wanted address is in use; the message says by whom where that can be known."""
 
-    status = 409
-    code = "port_taken"
+    status, code = 409, "port_taken"
 
 
 class ModelError(ApplianceError):

@@ -6,13 +6,8 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
-import signal
-import socket
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from logging.handlers import RotatingFileHandler
-from pathlib import Path
 from typing import Any, Protocol
 
 from aiohttp import web
@@ -28,8 +23,9 @@ from appliance.daemon.rooms import Rooms
 from appliance.daemon.seated import seated
 from appliance.daemon.served import ServingSnapshot
 from appliance.daemon.status import Parts, document, file_problems
+from appliance.daemon.surroundings import bind, is_answered, log_file, stop_signals
 from appliance.engines import end_orphans
-from appliance.errors import ApplianceError, PortTaken, UsageError
+from appliance.errors import ApplianceError, UsageError
 from appliance.gateway.app import make_app, make_runner
 from appliance.gateway.control import routes
 from appliance.gateway.data import GATE
@@ -38,7 +34,6 @@ from appliance.operations.lessons.learning import Lessons
 from appliance.operations.machine.survey import Note
 from appliance.operations.models import Library
 from appliance.operations.plans.plan import Wishes
-from appliance.operations.ports import holder
 from appliance.paths import Paths
 
 log = logging.getLogger("appliance.daemon")
@@ -81,7 +76,7 @@ async def serve(paths: Paths, options: Options, reporter: Reporter) -> None:
     lock = records.DaemonLock(paths)
     lock.take()
     try:
-        with _log_file(paths):
+        with log_file(paths):
             await _Daemon(paths, library, reporter).run(options)
     finally:
         lock.release()
@@ -126,7 +121,7 @@ class _Daemon:
         """We hold the lock: engines and sockets that are here belong to nobody any more."""
         end_orphans(self._paths)
         for left in self._paths.runtime.glob("*.sock"):
-            if not _is_answered(left):
+            if not is_answered(left):
                 with contextlib.suppress(OSError):
                     left.unlink(missing_ok=True)
 
@@ -141,11 +136,11 @@ class _Daemon:
             self._gate = app[GATE]
             runner = make_runner(app, shutdown_timeout_s=SHUTDOWN_S)
             await runner.setup()
-            url = await _bind(runner, self._rooms.library.settings.server)
+            url = await bind(runner, self._rooms.library.settings.server)
             self._record = replace(record, url=url)
             records.write(self._paths, self._record)
             self._rooms.downloads.begin()
-            with _stop_signals(self._stop.set):
+            with stop_signals(self._stop.set):
                 await self._until_stopped(options)
         finally:
             self._rooms.changes.close()  # who follows events lets go of the gateway
@@ -254,61 +249,3 @@ class _Daemon:
                 ),
             )
         )
-
-
-async def _bind(runner: web.AppRunner, server: settings_room.Server) -> str:
-    """Listen, and give the address. Raises PortTaken, which says by whom."""
-    site = web.TCPSite(runner, server.host, server.port)
-    try:
-        await site.start()
-    except OSError as error:
-        by = await asyncio.to_thread(holder, server.port)
-        raise PortTaken(
-            f"{server.host}:{server.port} can't be used.",
-            cause=f"It is held by {by}." if by else error.strerror,
-            hint="End that process, or choose another port: --port N (0 takes a free one).",
-        ) from error
-    host, port = runner.addresses[0][:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _is_answered(path: Path) -> bool:
-    """Somebody listens there: another daemon's engine, or a plan that is being measured."""
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(str(path))
-        except OSError:
-            return False
-    return True
-
-
-@contextlib.contextmanager
-def _stop_signals(stop: Callable[[], None]) -> Iterator[None]:
-    loop = asyncio.get_running_loop()
-    numbers: list[signal.Signals] = []
-    if sys.platform != "win32":  # there Ctrl-C arrives as KeyboardInterrupt instead
-        numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-    for number in numbers:
-        loop.add_signal_handler(number, stop)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
-
-
-@contextlib.contextmanager
-def _log_file(paths: Paths) -> Iterator[None]:
-    """`daemon.log` in the state folder: bounded, private, without prompts."""
-    handler = RotatingFileHandler(
-        paths.logs / "daemon.log", maxBytes=2 << 20, backupCount=3, encoding="utf-8"
-    )
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logger = logging.getLogger("appliance")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        handler.close()
