@@ -170,7 +170,8 @@ class PlanWatch:
         if others != self._beside:
             self._beside, self._changed_at = others, now
             self._memory = replanning.rebased(self._memory)
-        if now - self._changed_at < SETTLED_S:
+        on_their_way = any(not loaded for _, loaded in others)
+        if on_their_way or now - self._changed_at < SETTLED_S:
             return None
         seen = {
             name: DeviceNow(view.free, view.used_by_engine)

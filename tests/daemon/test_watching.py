@@ -12,7 +12,7 @@ import pytest
 
 from appliance.daemon.replanning import AT_MOST_EVERY_S, LOW_FOR_S
 from appliance.daemon.status import notes
-from appliance.daemon.watching import DRIVER_TELLS_S, SETTLED_S, PlanWatch
+from appliance.daemon.watching import DRIVER_TELLS_S, SETTLED_S, Beside, PlanWatch
 from appliance.hardware import Gpu
 from appliance.monitor import GpuView, MonitorSnapshot
 from appliance.paths import Paths
@@ -40,17 +40,26 @@ class Watched:
     def __init__(self, home: House, folder: Path) -> None:
         self.home, self.folder = home, folder
         self.view, self.stale, self.now = VIEW, False, 1000.0
+        self.others: Beside = frozenset()
         self.watch = PlanWatch(
             home.serving, home.lessons, monitor=self.monitor,
             quiet=lambda: home.pool.seat(home.ref).wanted == 0, clock=lambda: self.now,
+            others=lambda: self.others,
         )  # fmt: skip
 
     def monitor(self) -> MonitorSnapshot:
         return MonitorSnapshot(gpus=(self.view,), active=True, age_s=0.5, stale=self.stale)
 
-    async def see(self, seconds: float, *, free: int, ours: int | None) -> None:
-        """Look every two seconds of the test's clock."""
-        self.view = replace(VIEW, free=free * MIB, used_by_engine=None if ours is None else ours * MIB)
+    async def see(
+        self, seconds: float, *, free: int, ours: int | None, engines: tuple[tuple[int, int], ...] = ()
+    ) -> None:
+        """Look every two seconds of the test's clock. `engines`: MiB by pid."""
+        self.view = replace(
+            VIEW,
+            free=free * MIB,
+            used_by_engine=None if ours is None else ours * MIB,
+            engines=tuple((pid, used * MIB) for pid, used in engines),
+        )
         for _ in range(int(seconds // 2) + 1):
             await self.watch.look()
             self.now += 2
@@ -146,3 +155,45 @@ async def test_what_is_as_large_with_what_is_left_stays(watched: Watched) -> Non
     await watched.see(4, free=6000, ours=1100)
     await watched.see(60, free=250, ours=5000)
     assert starts(watched.folder) == 1, "with its own memory back, the same plan would be made"
+
+
+NEIGHBOUR = frozenset({(4711, True)})
+
+
+async def test_a_model_of_ours_that_is_loaded_beside_it_is_no_other_program(watched: Watched) -> None:
+    await watched.see(4, free=1800, ours=1100)
+    watched.others = frozenset({(4711, False)})
+    await watched.see(4, free=900, ours=1100)  # the driver's list of processes is read later
+    await watched.see(90, free=150, ours=1100)
+    watched.others = NEIGHBOUR
+    await watched.see(60, free=150, ours=2750)
+    await watched.see(60, free=100, ours=2800)
+    assert starts(watched.folder) == 1
+
+
+async def test_where_the_driver_does_not_tell_a_neighbour_is_not_suspected(watched: Watched) -> None:
+    watched.others = NEIGHBOUR
+    await watched.see(30, free=1800, ours=None)
+    await watched.see(60, free=150, ours=None)
+    assert starts(watched.folder) == 1
+
+
+async def test_beside_a_neighbour_other_programs_still_count(watched: Watched) -> None:
+    pid = watched.home.serving.snapshot.engine.pid  # type: ignore[union-attr]
+    assert pid is not None
+    watched.others, both = NEIGHBOUR, ((pid, 1100), (4711, 2000))
+    await watched.see(SETTLED_S + 4, free=1800, ours=3100, engines=both)
+    await watched.see(LOW_FOR_S + 4, free=150, ours=3100, engines=both)
+    now = watched.home.serving.snapshot.plan
+    assert (starts(watched.folder), now is not None) == (2, True)
+    assert now is not None
+    assert now.devices[0].needed <= (150 + 1100) * MIB, "what the neighbour holds does not come back"
+
+
+async def test_what_a_neighbour_takes_is_not_learned_as_this_models_need(watched: Watched) -> None:
+    home, pid = watched.home, watched.home.serving.snapshot.engine.pid  # type: ignore[union-attr]
+    assert pid is not None
+    watched.others = NEIGHBOUR
+    await watched.see(SETTLED_S + 4, free=1800, ours=3101, engines=((pid, 1101), (4711, 2000)))
+    learned = home.lessons.of(home.ref.variant.main.sha256, "llama-server 10434 (fake)")["CUDA0"]
+    assert learned.overhead == 200 * MIB

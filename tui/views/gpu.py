@@ -13,6 +13,8 @@ from tui.lines import Line, Span, cells, joined, line, plain
 from tui.state import View
 from tui.words import NA, gib, number, percent
 
+_WITHOUT_GPU = ("gpu_lost", "gpu_trouble", "no_gpu_engine")
+"""Notes that say why there is none."""
 _STALE_S = 5.0
 _COOLEST = 20.0
 _SLOWDOWN_GUESS = 100.0
@@ -55,7 +57,7 @@ def heat(shot: StatusSnapshot) -> Line:
 
 
 def _cpu_note(shot: StatusSnapshot) -> str:
-    note = next((n for n in shot.notes if n.code == "no_gpu_engine"), None)
+    note = next((n for n in shot.notes if n.code in _WITHOUT_GPU), None)
     if note is not None and note.detail:
         return note.detail
     reason = next((r for r in shot.plan.reasons if "gpu" in r.code.lower()), None) if shot.plan else None
