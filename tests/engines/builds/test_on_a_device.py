@@ -14,7 +14,7 @@ from appliance.engines.builds.testload import try_build
 from appliance.paths import Paths
 from tests.engines.binaries import llama_server
 
-pytestmark = pytest.mark.vulkan
+pytestmark = [pytest.mark.vulkan, pytest.mark.timeout(400)]
 
 
 async def test_every_layer_of_the_test_model_goes_to_the_device(paths: Paths) -> None:
