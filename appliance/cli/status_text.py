@@ -68,7 +68,7 @@ def _engine(snapshot: StatusSnapshot, engine: EngineRow, now: float) -> Iterator
     yield from _packed("", [*_does(engine, now), _waiting(engine), _stays(snapshot, engine, now)])
     if engine.serves:
         yield from _packed("", [f"{_n(engine.ctx)} tokens per request", _speed(engine.tokens_per_second)])
-        yield from _packed("", [engine.build or "n/a", f"pid {_n(engine.pid)}"])
+        yield from _packed("", [engine.build or "n/a", f"pid {_n(engine.pid)}", _loaded(engine)])
     if engine.adapters:
         yield from _packed("", [f"with {', '.join(one.name or '?' for one in engine.adapters)}"])
     if engine.error:
@@ -103,11 +103,31 @@ def _does(engine: EngineRow, now: float) -> list[str]:
     if engine.state in ("starting", "loading"):
         so_far = None if engine.started_at is None else f"for {about(now - engine.started_at)}"
         share = None if engine.load_progress is None else f"{engine.load_progress:.0%}"
-        whole = None if engine.load_estimate_s is None else f"takes about {about(engine.load_estimate_s)}"
-        return [part for part in (share, so_far, whole) if part]
+        return [part for part in (share, so_far, _whole(engine)) if part]
     if not engine.serves:
         return []
     return [_layers(engine), f"{_n(engine.slots_busy)} of {_n(engine.parallel)} slots busy"]
+
+
+def _whole(engine: EngineRow) -> str | None:
+    """How long all of the load takes."""
+    if engine.load_estimate_s is None:
+        return None
+    word = "usually" if engine.load_estimate_how == "seen" else "takes about"
+    return f"{word} {about(engine.load_estimate_s)}"
+
+
+def _loaded(engine: EngineRow) -> str:
+    """How long the last load took, beside what its disk gives."""
+    if engine.load_s is None:
+        return ""
+    mine, disk = engine.load_bytes_per_s, engine.disk_bytes_per_s
+    beside = "" if mine is None or disk is None else f" at {_rate(mine)}, the disk gives {_rate(disk)}"
+    return f"loaded in {about(engine.load_s)}{beside}"
+
+
+def _rate(bytes_per_s: float) -> str:
+    return f"{size(int(bytes_per_s))}/s"
 
 
 def _layers(engine: EngineRow) -> str:

@@ -35,6 +35,7 @@ from appliance.operations.plans.family import is_family, resolve
 from appliance.operations.plans.plan import Wishes
 
 if TYPE_CHECKING:
+    from appliance.operations.lessons.load_times import Estimate
     from appliance.operations.models import Library
 
 
@@ -150,11 +151,11 @@ class Console:
             self._bar = Bar().__enter__()
         self._bar.row(DownloadRow.parse(download.to_json()))
 
-    def loading(self, ref: str) -> None:
+    def loading(self, ref: str, estimate: Estimate | None) -> None:
         if self._bar is not None:
             self._bar.__exit__(None, None, None)
             self._bar = None
-        remark(f"Loading {ref} ...")
+        remark(f"Loading {ref} ..." + ("" if estimate is None else f" ({estimate.text})"))
 
     def note(self, note: Note) -> None:
         show_note(note)

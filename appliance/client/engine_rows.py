@@ -47,7 +47,9 @@ class EngineRow(Document):
     `default`: requests that name no model go to it. `wanted` are requests that want it now, those inside the
     engine included, `waiting` those of them that wait for a slot. `makes_way`: it takes no new request, since
     another model is wanted. `last_used` and `unload_at` (None: it stays) are Unix times, `load_s` is how long
-    the last load took, `load_estimate_s` how long the one under way takes.
+    the last load took, `load_estimate_s` how long the one under way takes; `load_estimate_how` is `seen`,
+    `computed` or `rough`. `load_bytes_per_s` is what the last load got from its disk (None: all was in RAM),
+    `disk_bytes_per_s` what the disk gives.
     """
 
     READERS: ClassVar[Mapping[str, Callable[[object], object]]] = {
@@ -87,6 +89,9 @@ class EngineRow(Document):
     unload_at: float | None
     load_s: float | None
     load_estimate_s: float | None
+    load_estimate_how: str | None
+    load_bytes_per_s: float | None
+    disk_bytes_per_s: float | None
     crash: CrashRow | None
     adapters: tuple[AdapterRow, ...]
 

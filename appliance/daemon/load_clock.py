@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from appliance.engines.startup import Ahead, Preheat, Report, where_of
+from appliance.engines.startup import Ahead, ModeChoice, Preheat, Report, mode_for, where_of
 from appliance.operations.lessons.load_times import WARM, Estimate, LoadTime, RememberedLoads
 from appliance.operations.start_estimate import StartLook, look_at
 from appliance.paths import Paths
@@ -44,25 +44,17 @@ class LoadTimes:
     """Whether they were read ahead of the engine, and why."""
     read: Report
     """What that reading did."""
+    mode: ModeChoice
+    """How the engine read them, and why."""
     disk_bytes_per_s: float | None
     """The disk's read speed: as seen in this load, else as remembered."""
 
     @property
     def bytes_per_s(self) -> float | None:
-        """Bytes of the files per second of the whole load."""
-        return self.n_bytes / self.total_s if self.total_s > 0 else None
-
-    @property
-    def cold(self) -> bool:
-        """A good part came from the disk."""
-        return self.cached is None or self.cached < WARM
-
-    @property
-    def of_disk(self) -> float | None:
-        """Of a cold load: the time that reading alone would take, as a share of what it took."""
-        if not self.cold or self.disk_bytes_per_s is None or self.total_s <= 0:
+        """Bytes that came from the disk per second of the whole load; None: it was in RAM already."""
+        if self.total_s <= 0 or (self.cached is not None and self.cached >= WARM):
             return None
-        return self.n_bytes * (1 - (self.cached or 0.0)) / self.disk_bytes_per_s / self.total_s
+        return self.n_bytes * (1 - (self.cached or 0.0)) / self.total_s
 
 
 class LoadClock:
@@ -112,6 +104,10 @@ class HeadStart:
         """How long the load will take."""
         return self.look.estimate
 
+    def mode(self, plan: Plan) -> ModeChoice:
+        """How an engine reads the files for this plan."""
+        return mode_for(where_of(plan), self.look.n_bytes, self.look.cached, self.look.spare)
+
     def stop(self) -> None:
         """Read no further: the engine has what it needs, or will not come."""
         if self._preheat is not None:
@@ -123,12 +119,12 @@ class HeadStart:
         self.stop()
         if self._preheat is not None:
             await asyncio.to_thread(self._preheat.join, _JOIN_S)
-        times = self._times(clock, total)
+        times = self._times(clock, total, self.mode(plan))
         if times.attempts == 1:
             await asyncio.to_thread(self._remember, paths, times, build, plan)
         return times
 
-    def _times(self, clock: LoadClock, total: float) -> LoadTimes:
+    def _times(self, clock: LoadClock, total: float, mode: ModeChoice) -> LoadTimes:
         read = Report() if self._preheat is None else self._preheat.report
         return LoadTimes(
             total_s=total,
@@ -141,6 +137,7 @@ class HeadStart:
             cached=self.look.fraction,
             ahead=self.look.ahead,
             read=read,
+            mode=mode,
             disk_bytes_per_s=read.disk_bytes_per_s or self.look.disk_bytes_per_s,
         )
 

@@ -113,14 +113,14 @@ class Load:
         head = await HeadStart.begin(self._library.paths, stored)
         self._timed(head.estimate, None)
         try:
-            now = await self._run(stored, crash)
+            now = await self._run(stored, head, crash)
         finally:
             head.stop()
         times = await head.note(self._library.paths, self._clock, now.looked.build().build, now.plan)
         self._timed(head.estimate, times)
         return now.steps
 
-    async def _run(self, stored: Stored, crash: Crash | None) -> Next:
+    async def _run(self, stored: Stored, head: HeadStart, crash: Crash | None) -> Next:
         """What serves in the end."""
         if crash is None:
             looked, plan = await self._plan(stored, {})
@@ -132,7 +132,7 @@ class Load:
             now = await self._smaller(stored, crash.plan, crash.steps, crash.failure, _SERVING)
         ran_out_at: str | None = None
         while True:
-            failure = await self._attempt(stored, now, ran_out_at)
+            failure = await self._attempt(stored, head, now, ran_out_at)
             if failure is None:
                 return now
             ran_out_at = failure.out_of_memory
@@ -164,7 +164,9 @@ class Load:
             lessons=self._lessons,
         )
 
-    async def _attempt(self, stored: Stored, now: Next, ran_out_at: str | None) -> EngineFailed | None:
+    async def _attempt(
+        self, stored: Stored, head: HeadStart, now: Next, ran_out_at: str | None
+    ) -> EngineFailed | None:
         """Start it. The failure, when that was for lack of memory; every other one is raised.
 
         `ran_out_at`: the plan before ran out there. A crash right after that is most likely the same: drivers
@@ -173,6 +175,7 @@ class Load:
         self._show(now.looked, now.plan)
         build = now.looked.build()
         launch = make_launch(self._ref, stored, now.plan, self._special, tight=bool(now.steps.lines))
+        launch = replace(launch, load_mode=head.mode(now.plan).mode)
         self._clock.attempts += 1
         try:
             with self._clock.phase("engine"):

@@ -31,9 +31,11 @@ from appliance.gateway.control import routes
 from appliance.gateway.data import GATE
 from appliance.gateway.gate import Gate
 from appliance.operations.lessons.learning import Lessons
+from appliance.operations.lessons.load_times import Estimate
 from appliance.operations.machine.survey import Note
 from appliance.operations.models import Library
 from appliance.operations.plans.plan import Wishes
+from appliance.operations.start_estimate import estimate_for
 from appliance.paths import Paths
 
 log = logging.getLogger("appliance.daemon")
@@ -58,7 +60,7 @@ class Reporter(Protocol):
     """Tells the person (or the parent process) how the start goes."""
 
     def progress(self, download: Download) -> None: ...
-    def loading(self, ref: str) -> None: ...
+    def loading(self, ref: str, estimate: Estimate | None) -> None: ...
     def note(self, note: Note) -> None: ...
     def ready(self, document: Mapping[str, Any]) -> None: ...
 
@@ -177,7 +179,7 @@ class _Daemon:
             ref = rooms.library.resolve(options.model)
             if await asyncio.to_thread(rooms.library.store.find, ref.ref) is None:
                 await fetch(rooms.downloads, ref, self._reporter.progress)
-            self._reporter.loading(ref.ref)
+            self._reporter.loading(ref.ref, await estimate_for(rooms.library, ref))
             if options.retry:
                 sha256 = ref.variant.main.sha256
                 await asyncio.to_thread(Lessons(self._paths.learned).forget_ran_out, sha256)
@@ -240,6 +242,7 @@ class _Daemon:
                     course.row().to_json() | {"status": None} for course in self._gate.receipts.running()
                 ),
                 recent=await rooms.journal.recent(RECENT_ROWS),
+                halted=rooms.pool.halted,
                 prompts=rooms.prompts.snapshot,
                 policy=rooms.library.settings.routing.policy,
                 paths=self._paths,

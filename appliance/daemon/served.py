@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from appliance.catalog import ModelRef
 from appliance.daemon.load_clock import LoadTimes
@@ -57,3 +58,15 @@ class ServingSnapshot:
 def timed(snapshot: ServingSnapshot, estimate: Estimate | None, times: LoadTimes | None) -> ServingSnapshot:
     """The same with what is known of the time that its load takes, or took."""
     return replace(snapshot, load_estimate=estimate, load_times=times)
+
+
+def load_row(snapshot: ServingSnapshot) -> dict[str, Any]:
+    """What the status tells of a load: seconds, and bytes per second from the disk beside what that gives."""
+    estimate, times = snapshot.load_estimate, snapshot.load_times
+    return {
+        "load_estimate_s": None if estimate is None else estimate.seconds,
+        "load_estimate_how": None if estimate is None else estimate.how,
+        "load_bytes_per_s": None if times is None else times.bytes_per_s,
+        "load_cached": None if times is None else times.cached,
+        "disk_bytes_per_s": None if times is None else times.disk_bytes_per_s,
+    }

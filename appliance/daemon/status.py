@@ -12,7 +12,7 @@ from appliance.daemon.download import Download
 from appliance.daemon.prompt_caches import PromptCacheSnapshot
 from appliance.daemon.record import Record
 from appliance.daemon.seated import Seated
-from appliance.daemon.served import ServingSnapshot
+from appliance.daemon.served import ServingSnapshot, load_row
 from appliance.gateway.admission import QueueSnapshot
 from appliance.journal import Row, Today
 from appliance.monitor import MonitorSnapshot
@@ -37,6 +37,8 @@ class Parts:
     today: Today
     running: tuple[Mapping[str, Any], ...]
     recent: tuple[Row, ...]
+    halted: bool
+    """A person stopped the engines: requests load none until a person does."""
     prompts: PromptCacheSnapshot
     policy: str
     paths: Paths
@@ -75,6 +77,7 @@ def document(parts: Parts) -> dict[str, Any]:
         },
         "gateway": {"url": f"{parts.record.url}/v1"},
         "routing": {"policy": parts.policy},
+        "halted": parts.halted,
         "saved_prompts": asdict(parts.prompts),
         "host": _host(heat, parts.paths),
     }
@@ -87,7 +90,8 @@ def _in_order(seats: Sequence[Seated]) -> list[Seated]:
 
 
 def _row(seat: Seated) -> dict[str, Any]:
-    return _engine(seat.serving) | {
+    row = _engine(seat.serving) | load_row(seat.serving)
+    return row | {
         "default": seat.default,
         "pinned": seat.pinned,
         "waiting": seat.queue.waiting,

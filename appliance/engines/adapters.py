@@ -135,6 +135,7 @@ def _spec(kind: EngineKind, launch: Launch, listen: Listen, *, fit: bool, warmup
         "reranking": launch.reranking,
         "pooling": launch.pooling,
         "lora": [{"path": str(one.path), "scale": one.scale} for one in launch.lora],
+        "load_mode": launch.load_mode,
         "fit": fit,
         "warmup": warmup,
     }

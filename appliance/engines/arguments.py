@@ -55,7 +55,7 @@ def arguments(
         flags += [*cors, "localhost"]
     if not warmup:
         flags += _optional("--no-warmup", known)
-    flags += _prompts(launch, known)
+    flags += [*_prompts(launch, known), *_load_mode(launch, known)]
     return tuple(flags)
 
 
@@ -85,6 +85,15 @@ def _prompts(launch: Launch, known: frozenset[str]) -> list[str]:
     if ram is not None and (flag := _optional("--cache-ram", known)):
         flags += [*flag, str(ram)]
     return flags
+
+
+def _load_mode(launch: Launch, known: frozenset[str]) -> list[str]:
+    """A build that knows no such way reads its file as it always does."""
+    if launch.load_mode != "dio":
+        return []
+    if "--load-mode" in known or not known:
+        return ["--load-mode", "dio"]
+    return ["--direct-io"] if "--direct-io" in known else []
 
 
 def _projector(launch: Launch) -> list[str]:

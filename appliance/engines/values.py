@@ -14,6 +14,9 @@ from appliance.planning import DeviceMemory, Plan, Pooling
 
 EngineKind = Literal["llama-server", "xllamacpp", "llama-cpp-python"]
 
+LoadMode = Literal["auto", "dio"]
+"""As llama.cpp's `--load-mode` names them."""
+
 EngineState = Literal["absent", "starting", "loading", "ready", "busy", "stopping", "failed"]
 
 
@@ -36,7 +39,7 @@ class Build:
     usable: bool = True
     """False when it is here but did not answer; it is listed and never chosen."""
     name: str = ""
-    """What `engines use` calls it: `xllamacpp`, or an installed build's own name, such as `vulkan-2026.10.1`."""
+    """What `engines use` calls it: `xllamacpp`, or an installed build's own name, `vulkan-2026.10.1`."""
     home: str | None = None
     """The folder of a build that `engines install` unpacked: a Python build is imported from there, before
     the environment's. None for one that was found.
@@ -96,6 +99,8 @@ class Launch:
     """The folder for saved prompts, which exists; None: none are saved."""
     cache_ram_mib: int | None = None
     """RAM for prompts that left their slots; None: as the engine has it (8 GiB)."""
+    load_mode: LoadMode = "auto"
+    """How it reads its file: `auto` maps it, `dio` reads past the page cache."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from appliance.engines.startup.page_cache import Cached
+from appliance.engines.values import LoadMode
 from appliance.planning import Plan
 from appliance.units import MIB, size
 
 Where = Literal["gpu", "partial", "cpu"]
 """Where the weights go: all on devices, some, none."""
-LoadMode = Literal["auto", "dio"]
-"""As llama.cpp's `--load-mode` names them."""
 MARGIN = 512 * MIB
 """RAM that stays free beside a file that is read ahead."""
 WORTH = 32 * MIB

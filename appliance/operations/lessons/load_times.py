@@ -18,6 +18,7 @@ from typing import Literal
 from appliance.engines.startup import Disk, smoothed
 from appliance.operations.lessons import load_file
 from appliance.operations.lessons.load_file import DiskEntry, LoadEntry, ModelEntry
+from appliance.units import about
 
 log = logging.getLogger("appliance.learning")
 
@@ -74,8 +75,10 @@ class Estimate:
     how: How
 
     @property
-    def rough(self) -> bool:
-        return self.how == "rough"
+    def text(self) -> str:
+        """`usually 3 s`, `about 40 s from this disk`."""
+        time = about(max(1.0, self.seconds))
+        return f"usually {time}" if self.how == "seen" else f"about {time} from this disk"
 
 
 @dataclass(frozen=True, slots=True)
