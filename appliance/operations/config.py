@@ -40,11 +40,15 @@ def set_value(file: Path, key: str, raw: str) -> settings.Entry:
 
 
 def pin(file: Path, ref: str, pinned: bool) -> None:
-    """Put a model into `models.pinned`, or take it out. Raises SettingsError."""
+    """Put `id:QUANT` into `models.pinned`, or take it out, also where its bare id stands there.
+
+    Raises SettingsError.
+    """
     value = get(file, "models.pinned").value
     known = [str(name) for name in value] if isinstance(value, (list, tuple)) else []
-    wanted = [name for name in known if name != ref] + ([ref] if pinned else [])
-    if wanted != known:
+    names = (ref, ref.partition(":")[0])
+    wanted = [*known, ref] if pinned else [name for name in known if name not in names]
+    if wanted != known and not (pinned and any(name in known for name in names)):
         set_value(file, "models.pinned", ", ".join(wanted))
 
 

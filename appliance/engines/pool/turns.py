@@ -110,8 +110,8 @@ def unload_at(model: Standing) -> float | None:
     """When it is unloaded since nobody has used it (`keep_alive`); None: not as it stands now."""
     if model.state != "ready" or model.pinned or model.keep_s is None or model.has_requests:
         return None
-    since = model.idle_since if model.idle_since is not None else model.last_used
-    return since + model.keep_s
+    idle = model.idle_since if model.idle_since is not None else model.last_used
+    return max(idle, model.ready_since if model.ready_since is not None else idle) + model.keep_s
 
 
 def cool_s(failures: int) -> float:

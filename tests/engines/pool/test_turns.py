@@ -107,6 +107,8 @@ def test_what_is_pinned_in_use_or_kept_for_ever_is_not_unloaded(model: Standing)
 def test_after_keep_alive_without_a_request_it_is_unloaded() -> None:
     model = Standing("a", "ready", idle_since=100.0, last_used=90.0, keep_s=30.0)
     assert unload_at(model) == 130.0
+    loaded_by_hand = replace(model, ready_since=120.0)
+    assert unload_at(loaded_by_hand) == 150.0, "since it was loaded, when no request has come since"
 
 
 @given(st.integers(0, 1000))
