@@ -144,3 +144,40 @@ def test_a_machine_survives_its_json() -> None:
         notes=("a note",),
     )
     assert Machine.from_json(machine.to_json()) == machine
+
+
+_LAYERS = "29 1 0:26 / / rw,relatime - overlay overlay rw,lowerdir=/a\n"
+_DISK = "29 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n30 29 0:5 / /dev rw - devtmpfs udev rw\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "mounts", "state"),
+    [
+        (999, _DISK, "unknown_error"),
+        (999, _LAYERS, "container"),
+        (4, _DISK, "no_permission"),
+        (4, _LAYERS, "container"),
+        (18, _LAYERS, "version_mismatch"),
+    ],
+)
+def test_a_driver_that_refuses_has_one_message_and_one_fix_also_in_a_container(
+    laptop: FakeMachine, roots: Roots, code: int, mounts: str, state: str
+) -> None:
+    pci(roots, "0000:01:00.0", _NVIDIA)
+    files(roots.proc / "self", mountinfo=mounts)
+    laptop.set(err__nvmlInitWithFlags=code)
+    machine = _detect_in(laptop, roots, wake=False)
+    assert machine.trouble is not None
+    assert (machine.trouble.state, machine.notes[0]) == (state, str(machine.trouble))
+    assert [gpu.pci for gpu in machine.gpus] == ["0000:01:00.0"]
+
+
+def test_a_healthy_gpu_is_no_trouble(laptop: FakeMachine, roots: Roots) -> None:
+    assert _detect_in(laptop, roots, wake=False).trouble is None
+
+
+def test_one_lost_gpu_is_trouble(laptop: FakeMachine, roots: Roots) -> None:
+    laptop.set(err__nvmlDeviceGetUUID=15)
+    trouble = _detect_in(laptop, roots, wake=False).trouble
+    assert trouble is not None
+    assert trouble.state == "gpu_lost"

@@ -75,17 +75,27 @@ class Gpus:
         if await self._missing(build, plan) is not None:
             return True
         said = (*failure.lines, failure.cause or "")
-        return says_lost(said) and self._of_no_use(build, plan) is not None
+        suspected = says_lost(said) or any(one.suspect for one in self._used(build, plan))
+        return suspected and self._of_no_use(build, plan) is not None
+
+    def worked(self, build: Build, plan: Plan) -> None:
+        """A load by this plan is ready."""
+        for one in self._used(build, plan):
+            self._known[one.key] = replace(one, suspect=False)
+
+    def _used(self, build: Build, plan: Plan) -> list[Known]:
+        """The devices of the plan; those made of the CPU are none."""
+        names, engine = {device.name for device in plan.devices}, losses.of_engine(build)
+        return [one for one in self.known if one.key[0] == engine and one.device.name in names]
 
     async def _missing(self, build: Build, plan: Plan) -> Loss | None:
         """The first planned device that the engine does not list any more."""
-        used = {device.name for device in plan.devices}
+        used = {one.key for one in self._used(build, plan)}
+        if not used:
+            return None
         mine = {key: one for key, one in self._known.items() if key[0] == losses.of_engine(build)}
-        if not any(one.device.name in used for one in mine.values()):
-            return None  # a device made of the CPU
         now = await asked_again(build)
-        listed = set(losses.keyed(now))
-        gone = {key for key, one in mine.items() if key not in listed and one.device.name in used}
+        gone = used.difference(losses.keyed(now))
         if not gone:
             return None
         machine = await self._detect()
@@ -95,11 +105,10 @@ class Gpus:
     def _of_no_use(self, build: Build, plan: Plan) -> Loss | None:
         """Mark the devices of the plan."""
         found = None
-        for key, one in self._known.items():
-            if key[0] == losses.of_engine(build) and one.device.name in {d.name for d in plan.devices}:
-                lost = losses.unusable(one, self._clock(), self._wall())
-                self._take({**self._known, key: lost})
-                found = found or lost.loss
+        for one in self._used(build, plan):
+            lost = losses.unusable(one, self._clock(), self._wall())
+            self._take({**self._known, one.key: lost})
+            found = found or lost.loss
         return found
 
     def due(self) -> bool:

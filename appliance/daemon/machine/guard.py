@@ -80,12 +80,15 @@ class Guard:
         `attempt` is told whether it is the first. When not even that works, the error is the loss alone.
         """
         try:
-            return await self._twice(attempt, engine)
+            done = await self._twice(attempt, engine)
         except (DoesNotFit, OutOfMemory, NoEngine) as error:
             if self._loss is None:
                 raise
             cause = f"Without it, {ref.ref} is not served: {error.message}"
             raise DeviceLost(self._loss.message, cause=cause, hint=self._loss.fix) from None
+        if (ready := engine()) is not None:
+            self._gpus.worked(ready.build, ready.launch.plan)
+        return done
 
     async def _twice(self, attempt: Callable[[bool], Awaitable[T]], engine: Callable[[], Engine | None]) -> T:
         try:

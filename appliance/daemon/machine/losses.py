@@ -75,6 +75,8 @@ class Known:
     """When to look for it again."""
     lost_at: float = 0.0
     tried_at: float | None = None
+    suspect: bool = False
+    """It was lost, and nothing was loaded on it since: a load that fails there fails because of it."""
 
     @property
     def last_try(self) -> float:
@@ -186,7 +188,7 @@ def _lost(one: Known, reason: str, message: str, fix: str, now: float, unix: flo
     loss = Loss(one.key, one.device.name, one.device.description, reason, message, fix, unix)
     return replace(
         one, state="lost", loss=loss, looks=0, look_at=now, lost_at=now,
-        tried_at=now if one.state == "back" else one.tried_at,
+        tried_at=now if one.state == "back" else one.tried_at, suspect=True,
     )  # fmt: skip
 
 

@@ -111,6 +111,17 @@ async def test_a_person_who_restarts_the_model_has_everything_tried_again(
         assert (there.layers(), there.degraded(), there.notes()) == (31, (), [])
 
 
+async def test_when_that_fails_the_model_is_on_the_cpu_again(
+    paths: Paths, smollm2_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = Script(die_at_start=-6)
+    async with hall(paths, smollm2_path, monkeypatch, DIES, broken, FINE, broken, FINE) as there:
+        await there.crash()
+        await there.home.pool.restart()
+        assert (there.starts(), there.layers(), there.degraded()) == (5, 0, ("cpu_fallback",))
+        assert [note.code for note in there.notes()] == ["gpu_lost"]
+
+
 async def test_a_load_that_the_driver_ends_goes_to_the_cpu_at_once(
     paths: Paths, smollm2_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
