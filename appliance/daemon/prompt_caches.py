@@ -22,6 +22,7 @@ from appliance.operations.machine.survey import Note
 from appliance.paths import Paths
 from appliance.settings import Settings
 
+__all__ = ["PromptCacheSnapshot", "PromptCaches"]
 log = logging.getLogger("appliance.prompts")
 SWEEP_S = 3_600.0
 _LIMITS = Limits()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from appliance.daemon.prompt_caches import PromptCaches
@@ -79,7 +80,11 @@ async def asked(endpoint: Endpoint, prompt: str, **more: Any) -> Answer:
             "stream_options": {"include_usage": True}, **more}  # fmt: skip
     begun, first, text = time.perf_counter(), 0.0, ""
     usage: dict[str, Any] = {}
-    async with session(endpoint) as client, client.post("/v1/completions", json=body) as answer:
+    patient = aiohttp.ClientTimeout(total=None)
+    async with (
+        session(endpoint) as client,
+        client.post("/v1/completions", json=body, timeout=patient) as answer,
+    ):
         assert answer.status == 200
         async for line in answer.content:
             if not line.startswith(b"data: {"):
