@@ -9,7 +9,7 @@ from typing import Any
 
 from appliance.daemon import differences
 from appliance.daemon.download import Download
-from appliance.daemon.prompt_caches import PromptCacheSnapshot
+from appliance.daemon.prompt_values import PromptCacheSnapshot
 from appliance.daemon.record import Record
 from appliance.daemon.seated import Seated
 from appliance.daemon.served import ServingSnapshot, load_row
