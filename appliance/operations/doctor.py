@@ -6,34 +6,20 @@ import asyncio
 import os
 import shutil
 import sys
-from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
 
 from appliance import catalog, settings
 from appliance.engines.builds import records
 from appliance.errors import ApplianceError
+from appliance.operations import doctor_loads
+from appliance.operations.finding import Finding
 from appliance.operations.machine.survey import Survey, survey
 from appliance.operations.ports import holder
 from appliance.paths import Paths
 from appliance.units import GIB, size
 
-Level = Literal["ok", "note", "problem"]
 LOW_DISK = 5 * GIB
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of the examination."""
-
-    check: str
-    level: Level
-    detail: str
-    todo: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 async def examine(paths: Paths, daemon_url: str | None) -> tuple[Finding, ...]:
@@ -45,7 +31,11 @@ async def examine(paths: Paths, daemon_url: str | None) -> tuple[Finding, ...]:
     findings.append(await asyncio.to_thread(_port, config, daemon_url))
     looked = await survey(config, paths=paths)
     findings += [*_engines(looked), *await asyncio.to_thread(_builds, paths, looked)]
-    findings += [*_gpu(looked), *_remotes(config)]
+    findings += [
+        *_gpu(looked),
+        *_remotes(config),
+        *await asyncio.to_thread(doctor_loads.loads, paths, config),
+    ]
     return tuple(findings)
 
 

@@ -12,8 +12,10 @@ import psutil
 
 from appliance.text import clean_line
 
-_SHARE = 0.4
-"""Of a new figure in the smoothed one: one look at a busy disk says little."""
+_UP, _DOWN = 0.7, 0.2
+"""Shares of a higher and of a lower figure in the smoothed one: a busy disk or processor makes a disk look
+slow, and nothing makes it look fast.
+"""
 POSSIBLE = (1e6, 100e9)
 """Bytes per second; no disk is slower or faster, so other figures are misreadings."""
 TELLING = 64 << 20
@@ -67,4 +69,7 @@ def smoothed(old: float | None, new: float) -> float | None:
     """The speed to remember after `new` was seen; an impossible figure changes nothing."""
     if not POSSIBLE[0] <= new <= POSSIBLE[1]:
         return old
-    return new if old is None else _SHARE * new + (1 - _SHARE) * old
+    if old is None:
+        return new
+    share = _UP if new > old else _DOWN
+    return share * new + (1 - share) * old
