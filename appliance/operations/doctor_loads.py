@@ -12,7 +12,7 @@ from appliance.operations.lessons.load_times import Known, LoadTime, RememberedL
 from appliance.paths import Paths
 from appliance.settings import Settings
 from appliance.store import Store, Stored
-from appliance.units import about, size
+from appliance.units import about, duration, size
 
 SLOW_DISK = 200e6
 """Bytes per second; a hard disk gives less. A model of 8 GB takes 40 s at that speed."""
@@ -20,6 +20,8 @@ SLOW_LOAD_S = 10.0
 """Shorter loads are not worth a word."""
 FAIR = 0.5
 """A cold load that took at most twice what reading takes is as it should be."""
+_SHORT_S = 2.0
+"""Reading that takes less can't be what a load waits for."""
 _OWN_WORK = 0.6
 """Share of a cold load that a warm one takes, from which on reading is not what it waits for."""
 
@@ -60,23 +62,23 @@ def _of_model(ref: str, known: Known, disk: float | None) -> Iterator[Finding]:
     cold = known.cold
     if cold is None or cold.cached is None:
         return
-    share = None if disk is None else min(1.0, cold.missing / disk / cold.seconds)
-    if share is None:
+    if disk is None:
         return
-    line = f"the last cold load of {ref} took {about(cold.seconds)}, {share:.1f} of what its disk gives"
+    reading_s = cold.missing / disk
+    share = min(1.0, reading_s / cold.seconds)
+    line = f"the last cold load of {ref} took {about(cold.seconds)}, {share:.2g} of what its disk gives"
     if share >= FAIR or cold.seconds < SLOW_LOAD_S:
         yield Finding("loads", "ok", line)
         return
-    why, todo = _why(cold, known.warm)
+    why, todo = _why(cold, known.warm, reading_s)
     yield Finding("loads", "note" if todo else "ok", f"{line}: {why}", todo)
 
 
-def _why(cold: LoadTime, warm: LoadTime | None) -> tuple[str, str | None]:
+def _why(cold: LoadTime, warm: LoadTime | None, reading_s: float) -> tuple[str, str | None]:
     if warm is not None and warm.seconds >= _OWN_WORK * cold.seconds:
-        return (
-            f"from RAM it takes {about(warm.seconds)}, so it is the engine's own work that takes long",
-            None,
-        )
+        return f"from RAM it takes {about(warm.seconds)}, so the time is the engine's own", None
+    if reading_s < _SHORT_S:
+        return f"reading alone takes {duration(reading_s)}, so the time is the engine's own", None
     if not cold.preheated:
         return (
             "its files did not fit into free RAM and could not be read ahead of the engine",

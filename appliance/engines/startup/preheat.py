@@ -28,6 +28,8 @@ BLOCK = 4 << 20
 """Bytes of one read; it is also the longest that a stop waits for."""
 WINDOW = 64 << 20
 """Bytes that are looked at together: passed over when they are in RAM, timed when none of them is."""
+_TIMED = 16 << 20
+"""Bytes of a window from which on it is timed: a short one tells of starting, not of speed."""
 _COLD, _WARM = 0.05, 0.99
 """Shares of a window in RAM: at most so much for a figure of the disk; at least so much to pass over it."""
 _turn = threading.Condition()
@@ -45,8 +47,8 @@ class Report:
     """Bytes that were in RAM."""
     cold_bytes: int = 0
     """Read in windows of which next to nothing was in RAM before."""
-    cold_s: float = 0.0
-    """What those took."""
+    speeds: tuple[float, ...] = ()
+    """Bytes per second of each of those."""
     whole: bool = False
     """It came to the end of the last file."""
     problem: str | None = None
@@ -54,8 +56,14 @@ class Report:
 
     @property
     def disk_bytes_per_s(self) -> float | None:
-        """The disk's read speed; None when too little came from it to tell."""
-        return self.cold_bytes / self.cold_s if self.cold_bytes >= TELLING and self.cold_s > 0 else None
+        """The disk's read speed; None when too little came from it to tell.
+
+        What three quarters of the windows did not exceed: others that use the disk or the processor only make
+        a disk look slower than it is.
+        """
+        if self.cold_bytes < TELLING or not self.speeds:
+            return None
+        return sorted(self.speeds)[3 * len(self.speeds) // 4]
 
 
 class Preheat:
@@ -135,12 +143,11 @@ class Preheat:
         began = self._clock()
         read = self._read(file, start, end, buffer)
         cold = resident is not None and resident <= _COLD * length
-        self._report = replace(
-            now,
-            n_bytes=now.n_bytes + read,
-            cold_bytes=now.cold_bytes + (read if cold else 0),
-            cold_s=now.cold_s + (self._clock() - began if cold else 0.0),
-        )
+        took = self._clock() - began
+        now = replace(now, n_bytes=now.n_bytes + read)
+        if cold and read == length and length >= _TIMED and took > 0:
+            now = replace(now, cold_bytes=now.cold_bytes + read, speeds=(*now.speeds, read / took))
+        self._report = now
 
     def _read(self, file: FileIO, start: int, end: int, buffer: memoryview) -> int:
         at = start
