@@ -20,6 +20,7 @@ SLOW_LOAD_S = 10.0
 """Shorter loads are not worth a word."""
 FAIR = 0.5
 """A cold load that took at most twice what reading takes is as it should be."""
+_FAIR_SHOWN = 3
 _SHORT_S = 2.0
 """Reading that takes less can't be what a load waits for."""
 _OWN_WORK = 0.6
@@ -39,11 +40,14 @@ def loads(paths: Paths, config: Settings) -> list[Finding]:
 
 
 def told(known: Mapping[str, tuple[Known, float | None]]) -> list[Finding]:
-    """What is remembered of each model, beside the read speed of its disk. Pure."""
-    lines = [line for ref, (one, disk) in sorted(known.items()) for line in _of_model(ref, one, disk)]
-    fair = [line.detail for line in lines if line.level == "ok"]
-    others = [line for line in lines if line.level != "ok"]
-    return [Finding("loads", "ok", "; ".join(fair)), *others] if fair else others
+    """The last cold load of each model, beside the read speed of its disk. Pure.
+
+    All that were slow, and of the others the newest ones.
+    """
+    newest = sorted(known.items(), key=lambda item: -_at(item[1][0]))
+    lines = [line for ref, (one, disk) in newest for line in _of_model(ref, one, disk)]
+    fair = [line for line in lines if line.level == "ok"]
+    return [*fair[:_FAIR_SHOWN], *(line for line in lines if line.level != "ok")]
 
 
 def _disk(name: str | None, bytes_per_s: float | None) -> Finding:
@@ -58,6 +62,10 @@ def _disk(name: str | None, bytes_per_s: float | None) -> Finding:
     return Finding("disk speed", "note", f"{detail}: a model of 8 GiB takes {takes}", todo)
 
 
+def _at(known: Known) -> float:
+    return 0.0 if known.cold is None else known.cold.at
+
+
 def _of_model(ref: str, known: Known, disk: float | None) -> Iterator[Finding]:
     cold = known.cold
     if cold is None or cold.cached is None:
@@ -66,12 +74,12 @@ def _of_model(ref: str, known: Known, disk: float | None) -> Iterator[Finding]:
         return
     reading_s = cold.missing / disk
     share = min(1.0, reading_s / cold.seconds)
-    line = f"the last cold load of {ref} took {about(cold.seconds)}, {share:.2g} of what its disk gives"
+    line = f"the last cold load took {about(cold.seconds)}, {share:.2g} of what its disk gives"
     if share >= FAIR or cold.seconds < SLOW_LOAD_S:
-        yield Finding("loads", "ok", line)
+        yield Finding(f"load {ref}", "ok", line)
         return
     why, todo = _why(cold, known.warm, reading_s)
-    yield Finding("loads", "note" if todo else "ok", f"{line}: {why}", todo)
+    yield Finding(f"load {ref}", "note" if todo else "ok", f"{line}: {why}", todo)
 
 
 def _why(cold: LoadTime, warm: LoadTime | None, reading_s: float) -> tuple[str, str | None]:
