@@ -44,6 +44,8 @@ def render(document: Document) -> None:
     if line is not None:
         say_wrapped(line)
     no_speed(document)
+    if document.get("start"):
+        say_wrapped(f"Loading it: {clean_line(document['start']['text'])}")
     reasons(document["reasons"])
     if document["flags"]:
         flags(document)

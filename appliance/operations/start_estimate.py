@@ -64,13 +64,13 @@ def look_at(paths: Paths, stored: Stored) -> StartLook:
     )
 
 
-async def estimate_for(library: Library, ref: ModelRef) -> Estimate | None:
+async def estimate_for(library: Library, ref: ModelRef | str) -> Estimate | None:
     """How long this model would take to load now; None when it is not here, or nothing is known.
 
     Costs some file-system calls in a thread: callers that ask for each request should keep the answer for
     some seconds. Raises nothing.
     """
-    return await asyncio.to_thread(_estimate, library, ref.ref)
+    return await asyncio.to_thread(_estimate, library, ref if isinstance(ref, str) else ref.ref)
 
 
 def _estimate(library: Library, ref: str) -> Estimate | None:

@@ -3,6 +3,7 @@
 The plan's own document (DESIGN's keys) and further:
 
 - `speed.seen`: {"cold", "hot", "battery"}: tokens/s that this model reached here, or null
+- `start`: how long a load would take now: `seconds`, `how` (`seen`, `computed`, `rough`), `text`; or null
 - `machine`: "here", or what was described
 - `what_if`: rows of context and KV type, when asked for
 - `family`, `ranking`: of a family's name; the plan is then the one of the best member that has a header here
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from appliance.errors import UsageError
@@ -25,6 +26,7 @@ from appliance.operations.plans.question import Question, question_of
 from appliance.operations.plans.subject import Subject
 from appliance.operations.plans.wishes import request_for
 from appliance.operations.special.loading import for_plan
+from appliance.operations.start_estimate import estimate_for
 from appliance.planning import rough_fit
 
 _PLAN_KEYS = (
@@ -90,7 +92,9 @@ async def _document(library: Library, subject: Subject, machine: _Machine) -> di
             described_plan.document_of, settings, subject, question, question.machine
         )
     assert machine.looked is not None
-    return await here_plan.document_of(settings, library.paths, subject, question, machine.looked)
+    found = await here_plan.document_of(settings, library.paths, subject, question, machine.looked)
+    start = await estimate_for(library, subject.ref) if subject.here and subject.ref is not None else None
+    return {**found, "start": None if start is None else {**asdict(start), "text": start.text}}
 
 
 def _roughly(library: Library, error: NoHeader, machine: _Machine) -> NoHeader:
