@@ -16,7 +16,7 @@ _NONE: dict[str, Any] = {"id": None, "state": "none", "step": None, "result": No
 
 
 class Installing:
-    """All methods belong to one event loop. Its end cancels the install, which then cleans up after itself."""
+    """All methods belong to one event loop. Its end cancels the install, which then cleans up."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[Mapping[str, Any]] | None = None

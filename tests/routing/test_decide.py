@@ -101,6 +101,9 @@ ROWS: list[tuple[str, dict[str, Any], dict[str, Any], str, str]] = [
     ("loading, no remotes: waits", {}, {"local": {"state": "loading"}, "remotes": NONE}, "local", "local.queued"),
     ("loading, local asked: waits", {"wish": "local"}, {"local": {"state": "loading"}}, "local", "local.pinned"),
     ("loading, keyless: waits", KEYLESS, {"local": {"state": "loading"}}, "local", "local.queued"),
+    ("cold: a remote answers meanwhile", {}, {"local": {"state": "cold"}}, "remote", "remote.loading"),
+    ("cold, no remotes: loaded for it", {}, {"local": {"state": "cold"}, "remotes": NONE}, "local", "local.queued"),
+    ("cold, local asked: loaded for it", {"wish": "local"}, {"local": {"state": "cold"}}, "local", "local.pinned"),
     ("loading, queue full, no remotes", {}, {"local": {"state": "loading", "waiting": 8}, "remotes": NONE}, "reject", "reject.queue_full"),
     ("loading, queue full, remote", {}, {"local": {"state": "loading", "waiting": 8}}, "remote", "remote.loading"),
     # --- 8: queue full

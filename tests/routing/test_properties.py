@@ -23,7 +23,7 @@ from appliance.routing import (
 SECONDS = st.floats(0, 600)
 MAYBE_SECONDS = st.none() | SECONDS
 TOKENS = st.none() | st.integers(0, 50_000)
-STATES = st.sampled_from(("absent", "starting", "loading", "ready", "busy", "stopping", "failed"))
+STATES = st.sampled_from(("absent", "cold", "starting", "loading", "ready", "busy", "stopping", "failed"))
 HEAT: tuple[ThermalState, ...] = ("cool", "warm", "throttled", "critical")
 
 features = st.builds(
@@ -120,7 +120,7 @@ def test_a_local_target_serves_the_model_and_is_not_down_hot_or_too_small(
             continue
         assert v.local is not None
         assert v.local.serves
-        assert v.local.state in {"ready", "busy", "starting", "loading"}
+        assert v.local.state in {"ready", "busy", "starting", "loading", "cold"}
         assert v.local.thermal != "critical"
         assert v.policy != "remote-only"
         assert f.wish != "remote"

@@ -15,14 +15,17 @@ class EngineCommands(Area):
     """`/api/engine` and `/api/logs`."""
 
     async def engine(self, action: str) -> Document:
-        serving = self._rooms.serving
+        """`stop` unloads all models, and requests load none until a person does; `restart` loads the default
+        one again with what is free now.
+        """
+        pool = self._rooms.pool
         if action == "stop":
-            await serving.unload()
+            await pool.halt()
         elif action == "restart":
-            await serving.restart()
+            await pool.restart()
         else:
             raise UsageError(f"The engine can't {action!r}.", hint="stop or restart")
-        return {"state": serving.snapshot.state}
+        return {"state": pool.default.serving.snapshot.state if pool.default is not None else "absent"}
 
     async def logs(self, after: int, limit: int, model: str, newest: bool) -> Document:
         """Of one model's engines, or of all; each line says of which when there are several."""

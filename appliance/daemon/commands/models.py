@@ -6,7 +6,7 @@ import asyncio
 
 from appliance.daemon.commands.base import Area, Document, flag
 from appliance.daemon.pool import Seat
-from appliance.errors import ModelMissing, NotVerified
+from appliance.errors import ModelInUse, ModelMissing, NotVerified
 from appliance.operations import config
 from appliance.operations.plans.answer import answer
 from appliance.operations.plans.question import wishes_of
@@ -99,6 +99,11 @@ class ModelCommands(Area):
         stopped = force and await self._let_go(name)
         seat = rooms.pool.find(name)
         busy = seat is not None and seat.serving.snapshot.state not in ("absent", "failed")
+        if users := rooms.pool.helped_by(name):
+            raise ModelInUse(
+                f"{name} is the draft model of {', '.join(users)}, which is loaded.",
+                hint=f"`appliance models unload {users[0]}` first.",
+            )
         freed = await asyncio.to_thread(rooms.library.remove, ref, name if busy else None)
         await rooms.here.look()
         await rooms.downloads.forget(name)

@@ -32,6 +32,7 @@ from appliance.operations.lessons.learning import Lessons
 from appliance.operations.machine.survey import Survey, survey
 from appliance.operations.models import Library
 from appliance.planning import Plan
+from appliance.units import size
 
 log = logging.getLogger("appliance.serving")
 
@@ -158,6 +159,9 @@ class Mover:
         except ApplianceError as error:
             if isinstance(error, DoesNotFit) and self._others_load(want):
                 return time.monotonic() + LOADS_ELSEWHERE_S
+            if isinstance(error, DoesNotFit) and (budget := self._budget()) is not None:
+                allowed = f"`models.memory` allows {size(budget)} of each memory."
+                error.hint = f"{allowed} {error.hint or ''}".strip()
             if not isinstance(error, NobodyWaits):
                 want.seat.serving.refuse(want.seat.ref, error)
             self._end(want, error)

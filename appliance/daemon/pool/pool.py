@@ -134,6 +134,7 @@ class Pool:
         self._mover.halted = True
         for seat in self:
             await self.unload(seat)
+            seat.look_again()  # a request that waits for a load that never comes is told so
 
     async def restart(self, seat: Seat | None = None) -> None:
         """Load it, or the default, again with what is free now."""
@@ -147,15 +148,27 @@ class Pool:
             await self._asked(seat)
 
     async def give_up(self, ref: str, error: ApplianceError) -> None:
-        """Stop its engine: the model can't be trusted any more. Its state is `failed` with this error."""
-        seat = self._seats.get(ref)
-        if seat is not None:
-            await seat.serving.give_up(error)
+        """Stop every engine with its files: the model can't be trusted any more. Their state is `failed` with
+        this error.
+        """
+        for name in (ref, *self.helped_by(ref)):
+            seat = self._seats.get(name)
+            if seat is not None and (name != ref or seat.serving.uses(ref)):
+                await seat.serving.give_up(error)
 
     def uses(self, ref: str) -> bool:
         """An engine runs with this model's files, or ended because they are not right."""
         seat = self._seats.get(ref)
-        return seat is not None and seat.serving.uses(ref)
+        return (seat is not None and seat.serving.uses(ref)) or bool(self.helped_by(ref))
+
+    def helped_by(self, ref: str) -> tuple[str, ...]:
+        """The models whose engines run with this one as their draft model."""
+        engines = [seat.serving.engine for seat in self]
+        return tuple(
+            engine.launch.model_id
+            for engine in engines
+            if engine is not None and engine.launch.draft_ref == ref and engine.snapshot.pid is not None
+        )
 
     def lacks(self, ref: str) -> bool:
         """This model would be served, but its files were damaged, or removed."""

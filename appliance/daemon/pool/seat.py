@@ -121,6 +121,10 @@ class Seat:
         if snapshot.state == "failed" and not self._was_failed:
             self._leave_alone(now)
         self._was_failed = snapshot.state == "failed"
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Whoever waits for the engine looks again at how it stands."""
         self.changed.set()
         self.changed = asyncio.Event()
         self._wake()
