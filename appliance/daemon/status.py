@@ -121,6 +121,8 @@ def notes(serving: ServingSnapshot, heat: MonitorSnapshot) -> Iterable[Note]:
     unused = looked.gpu_unused() if looked is not None else None
     if unused is not None and serving.lost is None:
         yield Note(unused.code, unused.detail, unused.todo, serving.loaded_since)
+    if looked is not None and (replaced := looked.replaced()) is not None:
+        yield replaced
     if looked is not None and looked.choice is not None and looked.choice.build.note:
         yield Note("engine_build", looked.choice.build.note, None, serving.loaded_since)
     yield from model_notes(serving)

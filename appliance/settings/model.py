@@ -102,7 +102,7 @@ class Models(Section):
     keep_alive: KeepAlive = 1_800.0
     """A model is unloaded after so long without a request."""
     memory: SizeOrAuto = "auto"
-    """All engines together take no more of each memory: each GPU, and the RAM. `auto`: what the machine has."""
+    """All engines together take no more of each memory: each GPU, and the RAM. `auto`: all there is."""
 
 
 EngineChoice = Literal["auto", "llama-server", "xllamacpp", "llama-cpp-python"]

@@ -155,7 +155,7 @@ async def test_llama_cpp_python_gets_split_and_batches_and_refuses_the_rest() ->
         {"cpu_moe": 0, "mmproj": None},
     ):
         with pytest.raises(
-            EngineFailed, match="can't (keep experts in RAM|use a projector|use a draft model)"
+            EngineFailed, match=r"can't (keep experts in RAM|use a projector|use a draft model)"
         ):
             await command(PYTHON, full(**changes), LISTEN, key="k", marker="m")
 

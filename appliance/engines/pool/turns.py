@@ -16,7 +16,7 @@ from typing import Literal
 State = Literal["cold", "loading", "ready", "failed"]
 
 COOL_S = 15.0
-"""After a load that failed, requests don't load it again for so long; twice as long after each further one."""
+"""After a load that failed, requests don't load it again for so long; twice as long after each more."""
 LONGEST_COOL_S = 600.0
 
 
@@ -30,7 +30,7 @@ class Turn:
     """And for so many times its own load, so that at most a fifth of the time goes into loading."""
     most_s: float = 120.0
     linger_s: float = 0.25
-    """An idle model is kept for this share of its load time, for the next request of a caller that goes on."""
+    """An idle model is kept for this share of its load time, for its caller's next request."""
     most_linger_s: float = 2.0
 
 
@@ -121,4 +121,3 @@ def cool_s(failures: int) -> float:
 
 def _or_now(since: float | None, now: float) -> float:
     return now if since is None else since
-
