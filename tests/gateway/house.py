@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -44,6 +44,7 @@ class FakeLocal:
         self.codes: tuple[str, ...] = ()
         self.outcomes: list[Outcome] = []
         self.misses: list[str] = []
+        self.wanting = 0
         self.now = Conditions("cool", "ac", "llama-server b1/31/f16")
         self.loaded = asyncio.Event()
         self.url: str | None = None
@@ -71,7 +72,7 @@ class FakeLocal:
         return self.own or Endpoint(self.url or self.engine.url, None, "engine-key", 1)
 
     async def ready(self, served: Served) -> Endpoint | None:
-        if self.endpoint(served) is None and self.state in ("starting", "loading"):
+        if self.endpoint(served) is None and self.state in ("cold", "starting", "loading"):
             await self.loaded.wait()
         return self.endpoint(served)
 
@@ -81,8 +82,13 @@ class FakeLocal:
     def busy(self, served: Served) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def wanted(self, served: Served) -> AbstractContextManager[None]:
-        return nullcontext()
+    @contextmanager
+    def wanted(self, served: Served) -> Iterator[None]:
+        self.wanting += 1
+        try:
+            yield
+        finally:
+            self.wanting -= 1
 
     def missed(self, served: Served) -> None:
         self.misses.append(served.ref)

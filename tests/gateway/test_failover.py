@@ -155,6 +155,27 @@ async def test_a_request_that_waits_too_long_leaves_the_queue_for_the_remote(hou
     assert (await running_one)[0] == 200
 
 
+async def test_a_model_that_is_not_loaded_is_told_to_be_missed_when_a_remote_answers(house: House) -> None:
+    house.remote.up = True
+    house.local.state = "cold"
+    async with house.post() as got:
+        assert got.headers["X-Appliance-Reason"] == "remote.loading"
+    assert house.local.misses == [LOCAL_MODEL]
+
+
+async def test_a_request_for_a_model_that_is_not_loaded_wants_it_until_its_end(house: House) -> None:
+    house.local.state = "cold"
+    asked = asyncio.create_task(read(house, stream=False))
+    await until(lambda: house.local.wanting == 1)
+    assert not asked.done()
+    house.local.state = "ready"
+    house.local.loaded.set()
+    status, _, _ = await asked
+    assert status == 200
+    assert house.local.wanting == 0
+    assert house.local.misses == []
+
+
 async def test_a_request_waits_for_an_engine_that_loads() -> None:
     async with running() as house:
         house.local.state = "loading"
