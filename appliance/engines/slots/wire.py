@@ -6,6 +6,7 @@ busy slot is not refused: the engine answers once it is free, so every call here
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,15 +107,23 @@ async def _ask(
                 error = SlotError(f"{where} answered {answer.status}.")
                 error.unsupported = answer.status in NOT_SUPPORTED
                 raise error
-            if (answer.content_length or 0) > _BODY:
-                raise SlotError(f"{where} answered too much.")
-            return await answer.json(content_type=None)
+            return json.loads(await _body(answer, where))
     except TimeoutError:
         raise SlotError(f"{where} did not answer within {timeout_s:.0f} s.") from None
     except (aiohttp.ClientError, OSError) as error:
         raise SlotError(f"{where} can't be asked.", cause=type(error).__name__) from None
     except (ValueError, RecursionError):
         raise SlotError(f"{where} answered no JSON.") from None
+
+
+async def _body(answer: aiohttp.ClientResponse, where: str) -> bytes:
+    """All of it, within bounds. Raises SlotError."""
+    data = bytearray()
+    async for chunk in answer.content.iter_chunked(1 << 16):
+        data += chunk
+        if len(data) > _BODY:
+            raise SlotError(f"{where} answered too much.")
+    return bytes(data)
 
 
 def _slot(row: object) -> Slot:
