@@ -118,7 +118,7 @@ def host(machine: Machine, running: Own, shared: Sequence[DeviceMemory]) -> Host
     return HostMemory(
         machine.ram_total,
         None if machine.ram_available is None else max(0, machine.ram_available - running.mapped),
-        machine.cores_physical,
+        machine.cores_performance or machine.cores_physical,
         bandwidth=None if bandwidth is None else bandwidth[0],
         ours=_within(running.ram + on_devices, machine.ram_total, machine.ram_available),
     )

@@ -84,8 +84,22 @@ async def plan_subject(
     if not subject.here:
         text = "the header is not verified yet: only the download proves it"
         notes = (*notes, Reason("header_unverified", text))
-    notes = (*notes, *subject.notes)
+    notes = (*notes, *subject.notes, *_threads_line(plan, looked))
     return replace(plan, reasons=(*plan.reasons, *notes)) if notes else plan
+
+
+def _threads_line(plan: Plan, looked: Survey) -> tuple[Reason, ...]:
+    """Which cores the threads of a plan for the CPU are meant for."""
+    fast = looked.machine.cores_performance
+    if plan.devices or not plan.fits or plan.threads is None:
+        return ()
+    if plan.threads == fast:
+        kind = "the physical performance cores that may be used"
+    elif fast is None and plan.threads == looked.machine.cores_physical:
+        kind = "all physical cores that may be used: which of them are fast is not told here"
+    else:
+        return ()
+    return (Reason("threads", f"{plan.threads} threads: {kind}"),)
 
 
 async def _unlike_before(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -175,6 +176,21 @@ async def test_smaller_ones_need_no_engine_to_be_asked(machine: Tuned) -> None:
     plan = await machine.plan(ask=False)
     assert plan.n_ubatch == 256
     assert plan.fits
+
+
+@pytest.mark.parametrize(
+    ("performance", "threads", "said"),
+    [(6, 6, "performance cores"), (None, 8, "which of them are fast is not told")],
+)
+async def test_threads_are_the_fast_cores_where_those_are_known(
+    machine: Tuned, performance: int | None, threads: int, said: str
+) -> None:
+    hardware = replace(machine.looked.machine, cores_performance=performance)
+    looked = replace(machine.looked, machine=hardware)
+    plan = await machine.plan(PlanRequest(ctx=2_048, parallel=2, gpu_layers=0), looked=looked)
+    assert plan.threads == threads
+    assert plan.flags[plan.flags.index("-t") + 1] == str(threads)
+    assert any(reason.code == "threads" and said in reason.text for reason in plan.reasons)
 
 
 async def test_a_broken_file_changes_no_plan(machine: Tuned) -> None:
