@@ -30,8 +30,11 @@ WINDOW = 64 << 20
 """Bytes that are looked at together: passed over when they are in RAM, timed when none of them is."""
 _TIMED = 16 << 20
 """Bytes of a window from which on it is timed: a short one tells of starting, not of speed."""
-_COLD, _WARM = 0.05, 0.99
-"""Shares of a window in RAM: at most so much for a figure of the disk; at least so much to pass over it."""
+_COLD, _NEARLY_COLD, _WARM = 0.05, 0.5, 0.99
+"""Shares of a window in RAM. It says something of the disk with at most the first before the window ahead of it
+was read, and at most the second when its own turn comes: by then the system itself has read some MiB ahead.
+From the third on it is passed over.
+"""
 _turn = threading.Condition()
 _reading: list[Preheat] = []
 """The one that reads now."""
@@ -128,13 +131,20 @@ class Preheat:
             size = os.fstat(file.fileno()).st_size
             _tell_sequential(file.fileno())
             buffer = memoryview(bytearray(self._block))
-            for at in range(0, size, WINDOW):
-                if self._stop.is_set():
-                    return False
-                self._window(file, at, min(size, at + WINDOW), buffer)
-        return True
+            self._windows(file, size, buffer)
+        return not self._stop.is_set()
 
-    def _window(self, file: FileIO, start: int, end: int, buffer: memoryview) -> None:
+    def _windows(self, file: FileIO, size: int, buffer: memoryview) -> None:
+        fd, was = file.fileno(), resident_in(file.fileno(), 0, min(size, WINDOW))
+        for at in range(0, size, WINDOW):
+            if self._stop.is_set():
+                return
+            end = min(size, at + WINDOW)
+            after = resident_in(fd, end, min(size, end + WINDOW))
+            self._window(file, at, end, was, buffer)
+            was = after
+
+    def _window(self, file: FileIO, start: int, end: int, was: int | None, buffer: memoryview) -> None:
         length, now = end - start, self._report
         resident = resident_in(file.fileno(), start, end)
         if resident is not None and resident >= _WARM * length:
@@ -142,10 +152,10 @@ class Preheat:
             return
         began = self._clock()
         read = self._read(file, start, end, buffer)
-        cold = resident is not None and resident <= _COLD * length
         took = self._clock() - began
         now = replace(now, n_bytes=now.n_bytes + read)
-        if cold and read == length and length >= _TIMED and took > 0:
+        cold = _at_most(was, _COLD * length) and _at_most(resident, _NEARLY_COLD * length)
+        if cold and _TIMED <= read == length and took > 0:
             now = replace(now, cold_bytes=now.cold_bytes + read, speeds=(*now.speeds, read / took))
         self._report = now
 
@@ -158,6 +168,10 @@ class Preheat:
                 break  # it was cut meanwhile; the engine will say so
             at += got
         return at - start
+
+
+def _at_most(resident: int | None, most: float) -> bool:
+    return resident is not None and resident <= most
 
 
 def _not_waiting(path: str, flags: int) -> int:
