@@ -127,6 +127,7 @@ async def test_a_conversation_goes_on_after_a_restart(
     assert other.cached <= 4
 
 
+@pytest.mark.slow
 async def test_where_a_window_is_not_saved_with_the_prompt_nothing_is_kept(
     gemma3_path: Path, paths: Paths
 ) -> None:

@@ -149,7 +149,10 @@ async def test_a_refused_request_says_how_the_model_comes_back(
         view = local.view(served)
         assert view is not None
         assert "appliance up a:F32" in view.detail
-        await loads.pool.unload(loads.pool.seat(loads.ref), ModelMissing("a:F32 was removed.", hint="`appliance models pull a:F32`"))
+        await loads.pool.unload(
+            loads.pool.seat(loads.ref),
+            ModelMissing("a:F32 was removed.", hint="`appliance models pull a:F32`"),
+        )
         view = local.view(served)
         assert view is not None
         assert "was removed. `appliance models pull a:F32`" in view.detail

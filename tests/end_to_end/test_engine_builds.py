@@ -15,6 +15,7 @@ from tests.engines.builds.wheel_files import VERSION, small_wheel, xllamacpp_whe
 NAME = f"vulkan-{VERSION}"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_build_serves_after_a_restart_of_the_engine(home: Home, tmp_path: Path) -> None:
     with Index({"vulkan": {"xllamacpp": [Offer(xllamacpp_wheel(tmp_path))]}}) as index, home.up(MODEL) as up:

@@ -84,6 +84,7 @@ def test_under_a_small_budget_one_makes_way_for_the_other(small: Running) -> Non
     assert [event["ref"] for event in events if event["kind"] == "evicted"] == [SMOL, GEMMA, SMOL]
 
 
+@pytest.mark.slow
 def test_eight_clients_of_two_models_that_do_not_fit_together_do_not_thrash(small: Running) -> None:
     began = time.monotonic()
     before = len(loads(small))

@@ -21,6 +21,8 @@ from tests.engines.bert_file import CLS, EMBD, RANK, write_bert
 from tests.engines.launches import MODEL_ID, build, launch, plan, without_devices
 from tests.engines.lora_file import write_lora
 
+pytestmark = pytest.mark.slow
+
 KINDS: tuple[EngineKind, ...] = ("llama-server", "xllamacpp", "llama-cpp-python")
 QUESTION = {"model": MODEL_ID, "prompt": "The capital of France is", "max_tokens": 10, "temperature": 0}
 LONG = "the cat sits on the mat " * 100
