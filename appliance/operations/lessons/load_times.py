@@ -111,7 +111,8 @@ def load_estimate(
         if disk_bytes_per_s is not None:
             return Estimate(warm.seconds + missing / disk_bytes_per_s, "computed")
     if cold is not None:
-        return _from_cold(cold, missing, disk_bytes_per_s)
+        found = _from_cold(cold, missing, disk_bytes_per_s)
+        return found if warm is None else Estimate(max(warm.seconds, found.seconds), found.how)
     if disk_bytes_per_s is None:
         return None
     return Estimate(STARTED_S + missing / disk_bytes_per_s, "rough")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from appliance.engines.startup import cached
+from appliance.engines.startup import Preheat, cached
 
 MIB = 1 << 20
+END_S = 30.0
 
 
 def file_of(path: Path, n_bytes: int) -> Path:
@@ -27,7 +30,9 @@ def drop(path: Path) -> None:
     """Take it out of RAM. Skips the test where the file system keeps it there (tmpfs)."""
     fd = os.open(path, os.O_RDONLY)
     try:
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        for _ in range(5):  # pages that are on their way to a list of the kernel stay the first time
+            os.fsync(fd)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(fd)
     found = cached([path])
@@ -43,3 +48,16 @@ def read(path: Path, start: int, end: int) -> None:
         os.pread(fd, end - start, start)
     finally:
         os.close(fd)
+
+
+class Gate(Preheat):
+    """Reads nothing until it is let through."""
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        super().__init__(files, block=MIB, clock=self._tick)
+        self.reached, self.go_on = threading.Event(), threading.Event()
+
+    def _tick(self) -> float:
+        self.reached.set()
+        self.go_on.wait(END_S)
+        return 0.0

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from appliance.engines.startup import Preheat, cached, preheat
-from tests.engines.startup.files import MIB, drop, file_of
+from tests.engines.startup.files import END_S, MIB, Gate, drop, file_of
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs to know what is in RAM")
-END_S = 30.0
 
 
 @pytest.fixture(scope="module")
@@ -27,23 +25,10 @@ def cold(large: Path) -> Path:
     return large
 
 
-class Gate(Preheat):
-    """Stops before each block until it is let through."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__([path], block=MIB, clock=self._tick)
-        self.reached, self.go_on = threading.Event(), threading.Event()
-
-    def _tick(self) -> float:
-        self.reached.set()
-        self.go_on.wait(END_S)
-        return 0.0
-
-
 @pytest.fixture
 def gate(cold: Path) -> Iterator[Gate]:
     """A preheat that has its turn and has read nothing yet."""
-    made = Gate(cold)
+    made = Gate([cold])
     made.start()
     assert made.reached.wait(END_S)
     yield made
@@ -122,7 +107,7 @@ def test_a_file_that_is_gone_ends_it_with_a_reason_and_lets_the_next_one_read(tm
 def test_a_file_that_is_cut_while_it_is_read_ends_the_reading(gate: Gate, cold: Path, tmp_path: Path) -> None:
     path = file_of(tmp_path / "cut", 4 * MIB)
     drop(path)
-    run = Gate(path)
+    run = Gate([path])
     gate.go_on.set()
     assert gate.join(END_S)
     run.start()
