@@ -51,6 +51,7 @@ bench: venv-dev
 	@$(BIN)/python -m benchmarks.header
 	@$(BIN)/python -m benchmarks.plan
 	@$(BIN)/python -m benchmarks.tune
+	@$(BIN)/python -m benchmarks.load
 	@$(BIN)/python -m benchmarks.verify
 	@$(BIN)/python -m benchmarks.download
 
