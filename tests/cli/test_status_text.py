@@ -36,3 +36,25 @@ def test_a_gpu_without_sensors_is_not_called_absent() -> None:
 def test_without_a_gpu_it_runs_on_the_cpu() -> None:
     assert "GPU       none found: running on CPU" in lines(0, [])
     assert "GPU       none found: running on CPU" in lines(0, [SOFTWARE]), "it has no layer there"
+
+
+def of_engine(**engine: Any) -> str:
+    row = {"id": "m", "build": "b", "n_layer": 30, "gpu_layers": 0, "devices": [], **engine}
+    document = {"daemon": {"url": "http://127.0.0.1:1", "pid": 1}, "gpus": [], "engines": [row]}
+    return "\n".join(status_lines(StatusSnapshot.parse(document)))
+
+
+def test_a_load_says_how_long_it_takes_and_how_that_is_known() -> None:
+    assert "usually 3 s" in of_engine(state="loading", load_estimate_s=3.2, load_estimate_how="seen")
+    assert "takes about 40 s" in of_engine(state="starting", load_estimate_s=40.0, load_estimate_how="rough")
+    assert "takes" not in of_engine(state="loading", load_estimate_s=None)
+
+
+def test_a_load_stands_beside_what_its_disk_gives_unless_it_came_from_ram() -> None:
+    speeds = {"load_bytes_per_s": 100 << 20, "disk_bytes_per_s": 3 << 29}
+    cold = of_engine(state="ready", load_s=9.0, **speeds)
+    assert "loaded in 9 s at 100.0 MiB/s, the disk gives 1.50 GiB/s" in cold
+    warm = of_engine(state="ready", load_s=2.0, **{**speeds, "load_bytes_per_s": None})
+    assert "loaded in 2 s" in warm
+    assert "disk" not in warm
+    assert "loaded" not in of_engine(state="ready", load_s=None, **speeds)
