@@ -126,7 +126,7 @@ class Load:
             looked, plan = await self._plan(stored, {})
             remembered = tuple(reason for reason in plan.reasons if reason.code == "ran_out_before")
             now = Next(looked, plan, Steps(plan, taken=len(remembered), lines=remembered))
-            require_fit(plan)
+            require_fit(plan, self._room().budget)
         else:
             await self._remember(crash.build, crash.plan, crash.failure)
             now = await self._smaller(stored, crash.plan, crash.steps, crash.failure, _SERVING)

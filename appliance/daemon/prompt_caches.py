@@ -63,6 +63,10 @@ class PromptCaches:
         if self._sweeper is None:
             self._sweeper = asyncio.create_task(self._sweep_on(), name="prompt caches")
 
+    async def apply(self) -> None:
+        """The settings have changed: keep to them now. Never raises."""
+        await self._sweep()
+
     async def close(self) -> None:
         """Stop looking after the disk."""
         if self._sweeper is not None:
@@ -120,12 +124,12 @@ class PromptCaches:
             async with asyncio.timeout(self._times.save_s):
                 await self._save(client, engine, life, done)
         self._lives.pop(engine, None)
+        await self._sweep()
         for one in done.skipped:
             log.info("%s: slot %d is not saved: %s", ref.ref, one.slot, one.why)
         if done.entries:
             tokens, size = sum(e.tokens for e in done.entries), sum(e.n_bytes for e in done.entries)
             log.info("%s: %d prompts saved, %d tokens, %d bytes", ref.ref, len(done.entries), tokens, size)
-        await self._count()
 
     def notes(self) -> tuple[Note, ...]:
         """Of engines that run now and whose prompts can't be kept: why."""
@@ -154,9 +158,14 @@ class PromptCaches:
 
     async def _give(self, client: aiohttp.ClientSession, life: Life, ref: str) -> None:
         says = await slots.said(client)
-        file = self._shelf.folder(life.key.folder) / self._shelf.new_name()
-        limit_s = self._times.prove_s
-        life.why_not = await slots.why_unproven(client, self._proofs, life.key.kind, file, says.ctx, limit_s)
+        folder, name = life.key.folder, self._shelf.new_name()
+        file, limit_s = self._shelf.folder(folder) / name, self._times.prove_s
+        try:
+            life.why_not = await slots.why_unproven(
+                client, self._proofs, life.key.kind, file, says.ctx, limit_s
+            )
+        finally:
+            self._shelf.discard(folder, name)
         if life.why_not is not None:
             log.warning("%s: its prompts don't outlive a restart: %s", ref, life.why_not)
             return

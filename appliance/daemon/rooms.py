@@ -134,6 +134,8 @@ class Rooms:
             self.remotes.pool = self._pool(loaded)
             await self.remotes.pool.start()
             await old.stop()
+        if loaded.prompt_cache != before.prompt_cache:
+            await self.prompts.apply()
         self.changes.notify()
 
     def _model_changed(self, seat: Seat, before: ServingSnapshot, now: ServingSnapshot) -> None:

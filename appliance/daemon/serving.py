@@ -42,6 +42,7 @@ from appliance.operations.plans.plan import Wishes
 from appliance.planning import Plan
 
 log = logging.getLogger("appliance.serving")
+_ANY = Wishes()
 
 
 class Serving(Resident):
@@ -77,18 +78,19 @@ class Serving(Resident):
         self._orders.start()
 
     async def stop(self) -> None:
-        """Stop the engine and the owner task."""
         await self._orders.stop()
         await self._unload()
 
     async def load(
-        self, ref: ModelRef, wishes: Wishes | None = None, *, looked: Survey | None = None
+        self, ref: ModelRef, wishes: Wishes = _ANY, *, looked: Survey | None = None, again: bool = True
     ) -> None:
-        """Serve this model; the engine before is stopped first. Raises what loading ended with.
+        """Serve this model; `again`: also when it is served already. Raises what loading ended with."""
 
-        `looked`: a look at the machine of this moment, which need not be repeated.
-        """
-        await self._orders.give(lambda: self._load(ref, wishes or Wishes(), looked=looked))
+        async def work() -> None:
+            if again or self.endpoint is None:
+                await self._load(ref, wishes, looked=looked)
+
+        await self._orders.give(work)
 
     def abandon(self, why: NobodyWaits) -> None:
         """The load that is under way ends with `why`, and nothing of it stays."""
@@ -126,8 +128,7 @@ class Serving(Resident):
     async def replan(self, note: Note, still: Callable[[], bool]) -> bool:
         """Load the same model again with what is free now, because of what `note` says; requests wait.
 
-        Only if `still` holds then, and the engine has no request. Returns whether it was done. Raises what
-        loading ended with.
+        Only if `still` holds then and it has no request; returns whether. Raises what loading ended with.
         """
         done = False
 
@@ -146,7 +147,7 @@ class Serving(Resident):
     async def prove(self, note: Note, limit_s: float) -> bool | None:
         """Have a ready engine show that it works; one that does not is loaded again, and `note` says why.
 
-        Returns whether it worked; None: there was none to ask. Raises what loading ended with.
+        Whether it worked; None: there was none to ask. Raises what loading ended with.
         """
         works: bool | None = None
 
@@ -187,8 +188,7 @@ class Serving(Resident):
         leaving: bool = False,
         broken: bool = False,
     ) -> None:
-        leaving = leaving or crash is not None or note is not None
-        await self._unload(leaving=leaving, broken=broken)
+        await self._unload(leaving=leaving or self._engine is not None, broken=broken)
         self._guard.begin(self._snapshot.plan)
         self._phase, self._wishes, self._steps = "loading", wishes, None
         now = time.time()

@@ -18,7 +18,7 @@ from appliance.settings.model import Settings, keys
 from appliance.settings.model import section as section_of
 
 ENV_PREFIX = "APPLIANCE_"
-WITHOUT_EFFECT = frozenset({"goals.itl_p99", "goals.cost_per_day", "models.preload", "models.keep_alive"})
+WITHOUT_EFFECT = frozenset({"goals.cost_per_day"})
 """Keys that are read and checked, and that no room uses yet: `config show` says so."""
 
 

@@ -80,6 +80,14 @@ class PoolHouse:
         """Names of the models with a ready engine."""
         return {seat.ref.id for seat in self.pool if seat.state == "ready"}
 
+    def budget(self, memory: str) -> None:
+        """Change `models.memory`, as `config set` does."""
+        document = self.library.settings.model_dump(mode="json")
+        document["models"]["memory"] = memory
+        self.library = self.library.using(settings.Settings.model_validate(document))
+        self.pool.use(self.library)
+        self.local.use(self.library)
+
     def told(self, seat: Seat, before: ServingSnapshot, now: ServingSnapshot) -> None:
         if now.state == "ready" and before.state in ("starting", "loading"):
             self.loads.append(seat.ref.id)

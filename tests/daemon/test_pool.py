@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from appliance.errors import DoesNotFit, EngineFailed
+from appliance.operations.plans.plan import Wishes
 from appliance.paths import Paths
 from tests.daemon.pool_house import pool_house, sees
 from tests.engines.fake_engine import Script, install, left, starts
@@ -261,3 +262,49 @@ async def test_a_load_that_fails_is_left_alone_for_a_while_and_can_always_be_lef
         assert isinstance(home.pool.seat(home.ref("ant")).serving.snapshot.error, EngineFailed)
         await home.pool.load(home.ref("ant"))
         assert await home.ask("ant") == 200
+
+
+async def test_a_restart_while_requests_wait_loads_once_and_answers_them(
+    paths: Paths, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = engine(paths, monkeypatch, Script(), Script(load_s=1.0), Script())
+    async with pool_house(paths, models) as home:
+        assert await home.ask("ant") == 200
+        restart = asyncio.create_task(home.pool.restart(home.pool.seat(home.ref("ant"))))
+        await home.until(lambda: starts(folder) == 2)
+        asked = [asyncio.create_task(home.ask("ant")) for _ in range(3)]
+        await restart
+        assert await asyncio.gather(*asked) == [200] * 3
+        assert starts(folder) == 2, "requests that waited for the restart cause no load of their own"
+        assert home.state("ant") in ("ready", "busy")
+
+
+async def test_a_load_without_wishes_keeps_what_was_asked_for_before(
+    paths: Paths, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine(paths, monkeypatch)
+    async with pool_house(paths, models, sections={"engine": {"ctx": 1024}}) as home:
+        await home.pool.load(home.ref("ant"), Wishes(parallel=3))
+        await home.pool.load(home.ref("ant"))
+        plan = home.pool.seat(home.ref("ant")).serving.snapshot.plan
+        assert plan is not None
+        assert plan.parallel == 3
+
+
+async def test_a_budget_that_is_lowered_unloads_and_one_that_is_raised_lets_in_at_once(
+    paths: Paths, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine(paths, monkeypatch)
+    async with pool_house(paths, models) as home:
+        assert await home.ask("ant") == 200
+        assert await home.ask("bee") == 200
+        home.budget("400MiB")
+        await home.until(lambda: home.resident() == {"bee"}, 20.0)
+        home.budget("100MiB")
+        await home.until(lambda: home.resident() == set(), 20.0)
+        assert await home.ask("ant") == 503
+        error = home.pool.seat(home.ref("ant")).serving.snapshot.error
+        assert isinstance(error, DoesNotFit)
+        assert "`models.memory` allows 100.0 MiB" in (error.hint or "")
+        home.budget("400MiB")
+        assert await home.ask("ant") == 200, "a setting that was changed is tried at once"

@@ -166,6 +166,21 @@ async def test_another_build_or_model_gets_nothing(house: House) -> None:
     assert house.files == []
 
 
+async def test_files_that_no_index_lists_go_after_the_next_save_and_by_changed_settings(house: House) -> None:
+    await saved_once(house)
+    (old,) = house.files
+    server = FakeSlots(Path())
+    async with house.life(server):
+        server.used(0, 400)
+        (old.parent / "index.json").write_text("junk")
+    assert not old.exists()
+    assert [entry.tokens for entry in Shelf(house.paths.prompts).entries()] == [400]
+    assert len(house.files) == 1
+    house.settings = with_cache(disk="1B")
+    await house.caches.apply()
+    assert (house.files, house.caches.snapshot.files) == ([], 0)
+
+
 @pytest.mark.parametrize("damage", ["cut", "flipped"])
 async def test_a_damaged_file_is_removed_and_never_given_away(house: House, damage: str) -> None:
     await saved_once(house)

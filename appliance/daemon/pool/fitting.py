@@ -61,7 +61,7 @@ async def fit_for(
     question = _Question(library, lessons, subject, wishes, looked, tuple(able), tuple(fixed), budget, held)
     alone = await question.plan(able)
     try:
-        require_fit(alone)
+        require_fit(alone, budget)
     except DoesNotFit as error:
         raise _beside_pinned(error, fixed) from None
     leaving = await _prefix(question, able, alone)

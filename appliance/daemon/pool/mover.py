@@ -32,7 +32,6 @@ from appliance.operations.lessons.learning import Lessons
 from appliance.operations.machine.survey import Survey, survey
 from appliance.operations.models import Library
 from appliance.planning import Plan
-from appliance.units import size
 
 log = logging.getLogger("appliance.serving")
 
@@ -75,6 +74,8 @@ class Mover:
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.asked = Asked()
+        self.budget_changed = False
+        """`models.memory` is another one: what is loaded may be too much."""
         self.halted = False
         """A person stopped the engines: requests load nothing until a person does."""
 
@@ -113,6 +114,10 @@ class Mover:
             if at is not None and at <= now:
                 await self._unload(self._seats[model.ref], "unused", "nobody has used it for a while")
                 return now
+        beyond = self._beyond_budget(standings) if self.budget_changed else None
+        if beyond is not None:
+            await self._unload(beyond, "evicted", "models.memory was lowered")
+            return now
         want = self._next(standings, now)
         self._release(except_for=want)
         if want is None:
@@ -133,6 +138,16 @@ class Mover:
             if seat.missed and not self.halted and seat.state == "cold" and seat.retry_at <= now:
                 return Want(seat, "missed", seat.wishes)
         return None
+
+    def _beyond_budget(self, standings: Iterable[Standing]) -> Seat | None:
+        """Who goes since the budget was lowered: of those without a request the least recently used."""
+        budget, found = self._budget(), [_occupant(seat) for seat in self._seats.values()]
+        taken = together([one.plan for one in found if one is not None])
+        if budget is None or all(n_bytes <= budget for n_bytes in taken.values()):
+            self.budget_changed = False
+            return None
+        idle = [model for model in victims(standings, "") if not model.has_requests]
+        return self._seats[idle[0].ref] if idle else None
 
     @staticmethod
     def _next_look(standings: Iterable[Standing], now: float) -> float | None:
@@ -159,9 +174,6 @@ class Mover:
         except ApplianceError as error:
             if isinstance(error, DoesNotFit) and self._others_load(want):
                 return time.monotonic() + LOADS_ELSEWHERE_S
-            if isinstance(error, DoesNotFit) and (budget := self._budget()) is not None:
-                allowed = f"`models.memory` allows {size(budget)} of each memory."
-                error.hint = f"{allowed} {error.hint or ''}".strip()
             if not isinstance(error, NobodyWaits):
                 want.seat.serving.refuse(want.seat.ref, error)
             self._end(want, error)
@@ -231,7 +243,9 @@ class Mover:
     async def _load(self, want: Want, looked: Survey | None) -> None:
         """Load it, and give it up when nobody waits any more. Raises what loading ended with."""
         seat = want.seat
-        work = asyncio.ensure_future(seat.serving.load(seat.ref, want.wishes, looked=looked))
+        again = want.by == "person"
+        load = seat.serving.load(seat.ref, want.wishes, looked=looked, again=again)
+        work = asyncio.ensure_future(load)
         try:
             while not work.done():
                 woken = asyncio.ensure_future(self._changed.wait())
@@ -244,9 +258,8 @@ class Mover:
                     )
             await work
         finally:
-            if not work.done():
-                work.cancel()
-                await asyncio.gather(work, return_exceptions=True)
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
 
     async def _unload(self, seat: Seat, kind: str, why: str) -> None:
         self._fits.clear()

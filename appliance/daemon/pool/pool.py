@@ -90,12 +90,15 @@ class Pool:
 
     def use(self, library: Library) -> None:
         """Take over changed settings: what they say of loads acts at the next one."""
+        old, new = self._library.settings.models.memory, library.settings.models.memory
+        self._mover.budget_changed = self._mover.budget_changed or old != new
         self._library = library
         pinned = self._pinned()
         for seat in self:
             seat.serving.use(library)
             seat.queue.resize(seat.queue.snapshot.slots, library.settings.routing.max_queue)
             seat.pinned = seat.ref.ref in pinned
+            seat.settings_changed()
         self._mover.wake()
 
     def start(self) -> None:
@@ -109,13 +112,10 @@ class Pool:
     async def load(self, ref: ModelRef, wishes: Wishes | None = None) -> None:
         """A person wants it loaded, and it becomes the default. Raises what loading ended with."""
         seat = self.seat(ref)
-        seat.wishes = wishes or Wishes()
+        if wishes is not None and wishes != Wishes():
+            seat.wishes = wishes  # without any, what was asked for before still holds
         self._default = ref.ref
-        self._mover.halted = False
-        self._gpus.pardon()
-        if seat.state == "ready":
-            await seat.serving.unload()  # a person who loads it again wants it planned again
-        await self._asked(seat)
+        await self._asked(seat)  # also when it is loaded: it is planned again
         self._library.remember(ref.ref)
 
     def preload(self, ref: ModelRef) -> asyncio.Future[None]:
@@ -141,11 +141,7 @@ class Pool:
         seat = seat or self.default
         if seat is None:
             raise ModelMissing("No model was loaded, so none can be restarted.", hint="appliance up MODEL")
-        self._mover.halted = False
-        if seat.state == "ready":
-            await seat.serving.restart()
-        else:
-            await self._asked(seat)
+        await self._asked(seat)
 
     async def give_up(self, ref: str, error: ApplianceError) -> None:
         """Stop every engine with its files: the model can't be trusted any more. Their state is `failed` with
@@ -187,6 +183,8 @@ class Pool:
         self._mover.wake()
 
     async def _asked(self, seat: Seat) -> None:
+        self._mover.halted = False
+        self._gpus.pardon()
         done = self._mover.asked.put(seat, "person", seat.wishes)
         self._mover.wake()
         await done

@@ -13,6 +13,7 @@ from appliance.daemon.serving import Serving
 from appliance.daemon.watching import PlanWatch
 from appliance.engines.pool import Standing, cool_s
 from appliance.engines.pool.turns import State
+from appliance.errors import DoesNotFit
 from appliance.gateway.admission import Admission
 from appliance.operations.plans.plan import Wishes
 
@@ -128,6 +129,11 @@ class Seat:
         self.changed.set()
         self.changed = asyncio.Event()
         self._wake()
+
+    def settings_changed(self) -> None:
+        """What did not fit may fit now: the next request tries again."""
+        if isinstance(self.serving.snapshot.error, DoesNotFit) and self.state == "failed":
+            self.failures, self.retry_at = 0, 0.0
 
     def load_left_s(self, now: float) -> float | None:
         """Seconds until it would be ready, by its last load; None when that is not known."""

@@ -27,6 +27,7 @@ from appliance.planning.stepdown import (
     remembered_line,
     with_end,
 )  # fmt: skip
+from appliance.units import size
 
 
 async def plan_subject(
@@ -130,8 +131,11 @@ async def _unlike_before(
     return replace(plan, given_up=given_up(first, plan), reasons=(*plan.reasons, *lines))
 
 
-def require_fit(plan: Plan) -> Plan:
-    """The plan, or DoesNotFit with what is missing and the smallest change that would fit."""
+def require_fit(plan: Plan, budget: int | None = None) -> Plan:
+    """The plan, or DoesNotFit with what is missing and the smallest change that would fit.
+
+    `budget`: bytes of each memory that `models.memory` allows.
+    """
     if plan.fits:
         return plan
     refused = next((reason.text for reason in plan.reasons if reason.code == "refused"), None)
@@ -141,12 +145,20 @@ def require_fit(plan: Plan) -> Plan:
             cause=refused,
             hint="Another engine or a newer build may take it: `appliance engines list`.",
         )
+    allowed = "" if budget is None else f"`models.memory` allows {size(budget)} of each memory. "
     raise DoesNotFit(
         f"{plan.model} does not fit this machine.",
-        cause=" ".join(reason.text for reason in plan.reasons[-3:]),
-        hint=f"`appliance plan {plan.model}` shows the figures; "
+        cause=". ".join(_why(plan)) + ".",
+        hint=allowed + f"`appliance plan {plan.model}` shows the figures; "
         "try a smaller --ctx, fewer slots (--parallel 1) or a smaller quant.",
     )
+
+
+def _why(plan: Plan) -> list[str]:
+    """What is missing, and the smallest change; sentences without their full stops."""
+    texts = [reason.text for reason in plan.reasons if reason.code in ("does_not_fit", "would_fit", "short")]
+    found = [text.rstrip(".") for text in texts or [reason.text for reason in plan.reasons[-3:]]]
+    return [text[:1].upper() + text[1:] for text in found]
 
 
 def _measured_before(lessons: Lessons | None, subject: Subject, build: Build, plan: Plan) -> Plan | None:
