@@ -89,11 +89,11 @@ def _prompts(launch: Launch, known: frozenset[str]) -> list[str]:
 
 def _load_mode(launch: Launch, known: frozenset[str]) -> list[str]:
     """A build that knows no such way reads its file as it always does."""
-    if launch.load_mode != "dio":
+    if launch.load_mode != "none":
         return []
     if "--load-mode" in known or not known:
-        return ["--load-mode", "dio"]
-    return ["--direct-io"] if "--direct-io" in known else []
+        return ["--load-mode", "none"]
+    return ["--no-mmap"] if "--no-mmap" in known else []
 
 
 def _projector(launch: Launch) -> list[str]:

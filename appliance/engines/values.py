@@ -14,7 +14,7 @@ from appliance.planning import DeviceMemory, Plan, Pooling
 
 EngineKind = Literal["llama-server", "xllamacpp", "llama-cpp-python"]
 
-LoadMode = Literal["auto", "dio"]
+LoadMode = Literal["auto", "none"]
 """As llama.cpp's `--load-mode` names them."""
 
 EngineState = Literal["absent", "starting", "loading", "ready", "busy", "stopping", "failed"]
@@ -100,7 +100,7 @@ class Launch:
     cache_ram_mib: int | None = None
     """RAM for prompts that left their slots; None: as the engine has it (8 GiB)."""
     load_mode: LoadMode = "auto"
-    """How it reads its file: `auto` maps it, `dio` reads past the page cache."""
+    """How it reads its file: `auto` maps it, `none` reads it tensor by tensor."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,7 @@ def main() -> int:
         "flash_attn": spec["flash_attn"] != "off",  # `auto`, which it lacks, is `on` in llama-server
         "embedding": spec["embedding"],
         "logits_all": False,  # else one logit row per token of the context: n_vocab * n_ctx * 4 bytes
+        "use_mmap": spec["load_mode"] != "none",
         "use_mlock": False,
         "verbose": True,  # its load lines are what the supervisor reads
     }

@@ -63,8 +63,8 @@ def parameters(spec: dict[str, Any], key: str) -> Any:
         use_projector(params, spec["mmproj"])
     if spec["draft"]:
         use_draft(params, spec["draft"], x)
-    if spec["load_mode"] == "dio" and hasattr(x, "llama_load_mode"):
-        params.load_mode = x.llama_load_mode.LLAMA_LOAD_MODE_DIRECT_IO
+    if spec["load_mode"] == "none" and hasattr(x, "llama_load_mode"):
+        params.load_mode = x.llama_load_mode.LLAMA_LOAD_MODE_NONE
     params.lora_adapters = [x.CommonAdapterLoraInfo(one["path"], one["scale"]) for one in spec["lora"]]
     if spec["embedding"] or spec["reranking"]:
         use_vectors(params, "rank" if spec["reranking"] else spec["pooling"], x)

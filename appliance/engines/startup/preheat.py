@@ -31,8 +31,8 @@ WINDOW = 64 << 20
 _TIMED = 16 << 20
 """Bytes of a window from which on it is timed: a short one tells of starting, not of speed."""
 _COLD, _NEARLY_COLD, _WARM = 0.05, 0.5, 0.99
-"""Shares of a window in RAM. It says something of the disk with at most the first before the window ahead of it
-was read, and at most the second when its own turn comes: by then the system itself has read some MiB ahead.
+"""Shares of a window in RAM. It says something of the disk with at most the first before the window ahead of
+it was read, and at most the second when its own turn comes: by then the system has read some MiB ahead.
 From the third on it is passed over.
 """
 _turn = threading.Condition()

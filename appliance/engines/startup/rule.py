@@ -68,6 +68,6 @@ def mode_for(where: Where, n_bytes: int, found: Cached | None, spare: int | None
     missing = n_bytes if found is None else found.missing
     if where == "gpu" and spare is not None and missing + MARGIN > spare:
         return ModeChoice(
-            "dio", f"all weights go to the GPU, and the file ({size(n_bytes)}) does not fit into spare RAM"
+            "none", f"all weights go to the GPU, and the file ({size(n_bytes)}) does not fit into spare RAM"
         )
     return ModeChoice("auto", "the file is mapped")

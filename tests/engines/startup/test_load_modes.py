@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from appliance.engines import Build, Engine, EngineKind
-from appliance.engines.adapters import Listen, command
+from appliance.engines import Engine, EngineKind
 from appliance.engines.arguments import arguments
 from appliance.engines.values import LoadMode
 from appliance.paths import Paths
 from tests.engines.launches import build, launch, without_devices
 
-KNOWN = frozenset({"--load-mode", "--direct-io", "--metrics", "--no-ui", "--cors-origins"})
+KNOWN = frozenset({"--load-mode", "--no-mmap", "--metrics", "--no-ui", "--cors-origins"})
 
 
 def flags(mode: LoadMode, known: frozenset[str]) -> list[str]:
@@ -23,21 +22,21 @@ def flags(mode: LoadMode, known: frozenset[str]) -> list[str]:
 
 
 def test_the_default_is_left_to_the_engine() -> None:
-    assert not {"--load-mode", "-lm", "--direct-io", "--no-mmap"} & set(flags("auto", KNOWN))
+    assert not {"--load-mode", "-lm", "--no-mmap"} & set(flags("auto", KNOWN))
 
 
 def test_each_build_is_told_in_its_own_words() -> None:
-    new = flags("dio", KNOWN)
-    assert new[new.index("--load-mode") + 1] == "dio"
-    old = flags("dio", KNOWN - {"--load-mode"})
-    assert "--direct-io" in old
+    new = flags("none", KNOWN)
+    assert new[new.index("--load-mode") + 1] == "none"
+    old = flags("none", KNOWN - {"--load-mode"})
+    assert "--no-mmap" in old
     assert "--load-mode" not in old
-    oldest = flags("dio", KNOWN - {"--load-mode", "--direct-io"})
-    assert not {"--load-mode", "--direct-io"} & set(oldest), "it reads its file as it always does"
+    oldest = flags("none", KNOWN - {"--load-mode", "--no-mmap"})
+    assert not {"--load-mode", "--no-mmap"} & set(oldest), "it reads its file as it always does"
 
 
 @pytest.mark.parametrize("kind", ["llama-server", "xllamacpp"])
-@pytest.mark.parametrize(("mode", "said"), [("auto", "load_mode = mmap"), ("dio", "load_mode = dio")])
+@pytest.mark.parametrize(("mode", "said"), [("auto", "load_mode = mmap"), ("none", "load_mode = none")])
 async def test_the_real_engines_load_by_it(
     kind: EngineKind, mode: LoadMode, said: str, smollm2_path: Path, paths: Paths
 ) -> None:
@@ -51,10 +50,13 @@ async def test_the_real_engines_load_by_it(
             await engine.stop()
 
 
-async def test_llama_cpp_python_which_has_no_such_setting_is_started_all_the_same() -> None:
-    wanted = replace(launch(Path("/m.gguf")), load_mode="dio")
-    what = await command(
-        Build("llama-cpp-python", None, "0.3.36", "llama-cpp-python 0.3.36"), wanted,
-        Listen("/run/e.sock", 0), key="k", marker="m",
-    )  # fmt: skip
-    assert what.argv
+async def test_llama_cpp_python_loads_without_mapping_too(smollm2_path: Path, paths: Paths) -> None:
+    with without_devices():
+        wanted = replace(launch(smollm2_path), load_mode="none")
+        engine = Engine(build("llama-cpp-python"), wanted, paths=paths)
+        await engine.start()
+        try:
+            await engine.wait_ready()
+            assert not any("CPU_Mapped" in line.line for line in engine.lines(0, 10_000))
+        finally:
+            await engine.stop()

@@ -1,4 +1,4 @@
-"""Read ahead only what fits; past the page cache only what would be read twice."""
+"""Read ahead only what fits; not mapped only what would be read twice."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_nothing_is_read_ahead_that_would_push_something_out(
 
 
 @given(looks(), sizes, spares)
-def test_only_what_goes_to_the_gpu_as_a_whole_and_does_not_fit_is_read_past_the_cache(
+def test_only_what_goes_to_the_gpu_as_a_whole_and_does_not_fit_is_not_mapped(
     found: Cached | None, n_bytes: int, spare: int | None
 ) -> None:
     n_bytes = n_bytes if found is None else found.n_bytes
@@ -52,8 +52,8 @@ def test_only_what_goes_to_the_gpu_as_a_whole_and_does_not_fit_is_read_past_the_
         assert mode_for(where, n_bytes, found, spare).mode == "auto"
     on_gpu = mode_for("gpu", n_bytes, found, spare)
     assert on_gpu.reason
-    if on_gpu.mode == "dio":
-        assert not may_preheat(n_bytes, found, spare).preheat, "it would fill a cache that nobody reads"
+    if on_gpu.mode == "none":
+        assert not may_preheat(n_bytes, found, spare).preheat, "what is read ahead is there to be mapped"
 
 
 def test_a_plan_says_where_its_weights_go() -> None:
