@@ -49,6 +49,8 @@ class Shelf:
     def __init__(self, root: Path, *, clock: Callable[[], float] = time.time) -> None:
         self._root, self._clock = root, clock
         self._lock = threading.RLock()
+        self._writing: set[str] = set()
+        """Names from `new_name` that nobody has listed or discarded yet."""
 
     def folder(self, key: str) -> Path:
         return self._root / key
@@ -62,10 +64,11 @@ class Shelf:
             folder.chmod(0o700)
         return self.folder(key)
 
-    @staticmethod
-    def new_name() -> str:
-        """A name to save under; it becomes a listed one by `add`."""
-        return f"{_NEW}{secrets.token_hex(8)}.slot"
+    def new_name(self) -> str:
+        """A name to save under; it becomes a listed one by `add`, and ends with `discard` otherwise."""
+        name = f"{_NEW}{secrets.token_hex(8)}.slot"
+        self._writing.add(name)
+        return name
 
     @property
     def now(self) -> float:
@@ -76,6 +79,7 @@ class Shelf:
         """Away with what an engine wrote, or still writes, under a `new_name`."""
         with contextlib.suppress(OSError):
             (self.folder(key) / name).unlink(missing_ok=True)
+        self._writing.discard(name)
 
     def free(self) -> int:
         """Bytes left on the disk. Raises OSError."""
@@ -101,6 +105,7 @@ class Shelf:
         )
         with self._lock:
             os.replace(new, self.folder(key) / entry.name)
+            self._writing.discard(name)
             index.write(self.folder(key), [*index.read(self.folder(key), key), Row(entry, said)])
         return entry
 
@@ -150,7 +155,7 @@ class Shelf:
     def sweep(self, budget: int, age_s: float, *, in_use: frozenset[str] = frozenset()) -> Removed:
         """Remove what is too old, beyond the budget, not listed, or was being read when an engine died.
 
-        In folders `in_use` nothing is touched that may be under way.
+        In folders `in_use` nothing is touched that is under way: what is being written, or read.
         """
         with self._lock:
             done = Removed()
@@ -183,8 +188,9 @@ class Shelf:
         rows = index.read(self.folder(key), key)
         listed = {row.entry.name for row in rows}
         done = Removed()
-        for path in [] if busy else _files(self.folder(key)):
-            if path.name not in listed:
+        spared = listed | self._writing if busy else listed
+        for path in _files(self.folder(key)):
+            if path.name not in spared:
                 with contextlib.suppress(OSError):
                     size = path.lstat().st_size
                     path.unlink()
