@@ -170,3 +170,15 @@ def test_one_that_was_unloaded_is_called_so() -> None:
 def test_status_json_is_the_document(home: Indoors, pool: StubDaemon) -> None:
     document = json.loads(home.run("status", "--json").out)
     assert [row["state"] for row in document["engines"]] == ["ready", "busy", "loading", "failed"]
+
+
+def test_saved_prompts_that_only_engines_hold_are_forgotten_too_and_that_is_said(
+    home: Indoors, pool: StubDaemon
+) -> None:
+    pool.script.answers["DELETE", "/api/prompts"] = (200, {"files": 0, "n_bytes": 0})
+    done = home.run("models", "prune", "--private")
+    assert (done.code, done.out) == (0, "What engines hold now will not be saved when they stop.\n")
+    assert len(pool.asked("DELETE", "/api/prompts")) == 1
+    assert home.run("models", "prune", "--private", "--json").document["engines_forget"] is True
+    assert home.run("models", "prune", "--private", "--dry-run", "--json").document["engines_forget"] is False
+    assert len(pool.asked("DELETE", "/api/prompts")) == 2

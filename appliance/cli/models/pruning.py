@@ -68,8 +68,9 @@ def prune(
     that lie among the models. Stale locks and empty folders go in any case. With --private, what engines hold
     now is not saved when they stop, either.
 
-    With --json: {"dry_run", "items": [{"kind", "path", "size", "about"}], "freed", "by_kind"}, sizes in
-    bytes. `kind` is partial, damaged, quarantined, unused, prompt, lock or empty.
+    With --json: {"dry_run", "items": [{"kind", "path", "size", "about"}], "freed", "by_kind",
+    "engines_forget"}, sizes in bytes. `kind` is partial, damaged, quarantined, unused, prompt, lock or empty;
+    `engines_forget` is true when a daemon runs and won't save what its engines hold now.
     """
     client, shelf = daemon_or_none(), library()
     keep = _keep(client, shelf)
@@ -91,14 +92,17 @@ def prune(
         _ask(items, yes)
         items = work(really=True)
     _say_what_stays(shelf, items)
+    forget = private and not dry and client is not None
     if as_json:
         from appliance.operations.upkeep import pruned_json
 
-        emit(pruned_json(items, dry_run=dry))
+        emit(pruned_json(items, dry_run=dry) | {"engines_forget": forget})
     elif nothing_said:
         _show_flags(items)
-    else:
+    elif items or not forget:
         _show(items, dry)
+    if forget and not as_json:
+        say("What engines hold now will not be saved when they stop.")
 
 
 def _prompts(client: Client | None, shelf: Library, really: bool) -> tuple[Pruned, ...]:
