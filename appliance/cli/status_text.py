@@ -23,6 +23,9 @@ def status_lines(snapshot: StatusSnapshot, now: float | None = None) -> Iterator
     yield f"Daemon    {running.url}/v1 · pid {running.pid} · up {uptime} · version {running.version}"
     model = snapshot.model
     yield f"Model     {model.ref} · {size(model.size)}" if model else "Model     none: appliance up MODEL"
+    if snapshot.halted:
+        yield "State     stopped by a person: requests load nothing until"
+        yield "          `appliance models load MODEL` (or key r in the UI)"
     for engine in snapshot.engines:
         yield from _engine(snapshot, engine, now)
     for gpu in snapshot.gpus:

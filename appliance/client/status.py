@@ -53,6 +53,8 @@ class StatusSnapshot:
     host: HostRow
     policy: str | None
     """`routing.policy` of the settings in force."""
+    halted: bool
+    """A person stopped all engines: requests load nothing until a person loads a model."""
     raw: Mapping[str, Any] = field(repr=False, compare=False)
 
     @property
@@ -109,5 +111,6 @@ class StatusSnapshot:
             gateway_url=text(mapping(doc.get("gateway")).get("url")),
             host=HostRow.parse(doc.get("host")),
             policy=text(mapping(doc.get("routing")).get("policy")),
+            halted=doc.get("halted") is True,
             raw=doc,
         )

@@ -37,7 +37,7 @@ def why_not(snapshot: ServingSnapshot) -> str:
         ref = snapshot.ref.ref
         parts = (
             f"{ref} was unloaded.",
-            f"`appliance` and its key r load it again, or `appliance down` and then `appliance up {ref}`.",
+            f"`appliance models load {ref}` loads it again, and so does key r in `appliance`.",
         )
     elif engine is not None:
         parts = (engine.error, engine.cause, engine.hint)

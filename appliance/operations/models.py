@@ -126,7 +126,9 @@ class Library:
         """Delete a model's files; bytes freed. Raises UnknownModel, ModelMissing or ModelInUse."""
         ref, here = self.removable(name), self.store.holdings()
         if ref == loaded:
-            raise ModelInUse(f"{ref} is loaded now.", hint="Stop it first: `appliance down`.")
+            raise ModelInUse(
+                f"{ref} is loaded now.", hint=f"`appliance models unload {ref}` first, or --force."
+            )
         if ref not in here:
             raise ModelMissing(
                 f"{ref} is not here, so nothing was removed.", hint="appliance models list --here"

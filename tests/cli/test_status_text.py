@@ -58,3 +58,11 @@ def test_a_load_stands_beside_what_its_disk_gives_unless_it_came_from_ram() -> N
     assert "loaded in 2 s" in warm
     assert "disk" not in warm
     assert "loaded" not in of_engine(state="ready", load_s=None, **speeds)
+
+
+def test_after_a_person_stopped_all_it_says_so_and_what_to_do() -> None:
+    document = {"daemon": {"url": "http://127.0.0.1:1", "pid": 1}, "gpus": [], "engines": []}
+    halted = "\n".join(status_lines(StatusSnapshot.parse(document | {"halted": True})))
+    assert "stopped by a person: requests load nothing until" in halted
+    assert "`appliance models load MODEL` (or key r in the UI)" in halted
+    assert "person" not in "\n".join(status_lines(StatusSnapshot.parse(document | {"halted": False})))

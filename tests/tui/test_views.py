@@ -134,6 +134,15 @@ def test_stopped_says_which_key_starts_it() -> None:
     assert "not running; s starts it" in text(engine_panel(view(with_engine("absent")), 60, compact=False))
 
 
+@pytest.mark.parametrize("compact", [False, True])
+def test_what_a_person_stopped_says_that_requests_load_nothing(compact: bool) -> None:
+    stopped = with_engine("absent")
+    assert "person" not in text(engine_panel(view(stopped), 60, compact=compact))
+    shown = text(engine_panel(view(stopped | {"halted": True}), 60, compact=compact))
+    assert "stopped by a person: requests load nothing until" in shown
+    assert "appliance models load MODEL or key r" in " ".join(shown.split())
+
+
 def test_failed_says_what_why_and_what_to_do() -> None:
     shown = text(engine_panel(view(documents.failed()), 96, compact=False))
     assert "What     The engine ended while loading (exit code 1).\n" in shown

@@ -9,7 +9,7 @@ from appliance.units import about, size
 from tui import glyphs
 from tui.frame import PanelView
 from tui.graphs import bar
-from tui.lines import Line, Span, Tone, joined, joined_within, line, wrap
+from tui.lines import Line, Span, Tone, joined, joined_within, line, wrap, wrap_line
 from tui.state import View, engine_mark
 from tui.views.residents import MOST_COMPACT, other_lines, stays
 from tui.views.route import queue_words, remote_words, today_words
@@ -39,6 +39,9 @@ def engine_panel(view: View, width: int, compact: bool) -> PanelView:
     seen = line("last seen ") if view.lost is not None else ()
     scope = joined([(*seen, engine_mark(shot)), _since(engine, view.moment), _stay(shot, view.moment)])
     rows = _short(shot, engine, view, width) if compact else _long(shot, engine, width)
+    if shot.halted and view.phase == "stopped":
+        told = _halted(width)  # in the short form in place of what only a loaded model has
+        rows = (rows[0], *told, rows[-1]) if compact else (*rows, *told)
     if view.phase == "loading":
         rows = (*rows[:2], *_progress(engine, view, width))
     others = other_lines(view, width, MOST_COMPACT) if compact else ()
@@ -159,6 +162,16 @@ def _process(engine: EngineRow | None) -> Line:
     return joined([line(engine.build or engine.kind or NA), line(f"pid {pid}"), restarts])
 
 
+def _halted(width: int) -> tuple[Line, ...]:
+    words = line(
+        "stopped by a person: requests load nothing until ",
+        Span("appliance models load MODEL", "accent"),
+        " or key ",
+        Span("r", "accent"),
+    )
+    return wrap_line(words, width, most=3)
+
+
 def _progress(engine: EngineRow | None, view: View, width: int) -> tuple[Line, ...]:
     if engine is None:
         return ()
@@ -191,7 +204,7 @@ def _welcome(view: View) -> PanelView:
     return PanelView(
         "Welcome",
         (
-            line("No model is loaded yet."),
+            *(_halted(70) if shot.halted else (line("No model is loaded yet."),)),
             (),
             line(done, label("Gateway"), f"serving {shot.gateway_url or NA}"),
             gpu,
