@@ -179,6 +179,18 @@ class TestAdapters:
         assert f"{ID}:Q4_1 can't be started with foreign.gguf" in caught.value.message
         assert why in (caught.value.cause or "")
 
+    async def test_one_that_is_no_gguf_is_named_with_its_setting(
+        self, paths: Paths, smollm2_path: Path, tmp_path: Path
+    ) -> None:
+        junk = tmp_path / "notes.txt"
+        junk.write_text("not a model at all, and no adapter either")
+        library = with_lora(paths, junk)
+        ref, stored = await taken(library, smollm2_path)
+        with pytest.raises(GgufError) as caught:
+            await for_load(library, ref, stored, None)
+        assert str(junk) in caught.value.message
+        assert "`lora`" in (caught.value.hint or "")
+
     async def test_one_of_the_catalog_is_fetched_and_proven_like_every_file(
         self, paths: Paths, smollm2_path: Path, tmp_path: Path, file: Path
     ) -> None:

@@ -86,6 +86,13 @@ def _planned(model: Header, label: str, one: Adapter) -> Lora:
         raise ModelMissing(
             f"{one.path} can't be read.", cause=error.strerror, hint="Correct the path in config.toml."
         ) from None
+    except GgufError as error:
+        raise GgufError(
+            f"{label} can't be started with {clean_line(str(one.path), 300)}: {error.message}",
+            cause=error.cause,
+            hint="Correct or remove it at `lora` of this model's [overrides] in config.toml "
+            "(`appliance config path`).",
+        ) from None
     try:
         return lora_of(header, model, name, scale=one.scale, sha256=one.sha256)
     except GgufError as error:
