@@ -52,6 +52,8 @@ def write_duration(seconds: float) -> str:
     for limit, unit in ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")):
         if seconds and seconds % limit == 0:
             return f"{seconds / limit:.0f}{unit}"
+    if seconds == 0:
+        return "0s"
     return f"{seconds * 1000:.0f}ms" if seconds < 1 else f"{seconds:.3f}".rstrip("0") + "s"
 
 

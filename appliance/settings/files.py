@@ -160,7 +160,7 @@ def from_text(key: str, raw: str) -> Any:
         checked = kind.model_validate({name: value})
     except ValidationError as error:
         shown = "the value given" if "@" in raw else f"{key} = {raw!r}"  # it may hold a password
-        raise settings_error(error, shown) from None
+        raise settings_error(error, shown, section) from None
     typed = getattr(checked, name)
     if isinstance(value, str) and isinstance(typed, (int, float)) and not _is_number(value):
         return value  # keep `30m` as the user wrote it

@@ -43,7 +43,10 @@ def _duration_or_forever(value: object) -> object:
 
 
 def _size_or_auto(value: object) -> object:
-    return value if value == "auto" else _size(value)
+    found = value if value == "auto" else _size(value)
+    if isinstance(found, (int, float)) and found <= 0:
+        raise ValueError("it must be a size above 0, or auto")
+    return found
 
 
 KeepAlive = Annotated[

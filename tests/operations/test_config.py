@@ -90,3 +90,18 @@ def test_removing_an_unknown_remote_names_the_known_ones(file: Path) -> None:
     with pytest.raises(SettingsError) as caught:
         config.remove_remote(file, "lap")
     assert "lab" in str(caught.value)
+
+
+def test_a_limit_of_nothing_is_refused_in_words_and_no_time_at_all_is_said_in_seconds(file: Path) -> None:
+    with pytest.raises(SettingsError) as caught:
+        config.set_value(file, "models.memory", "0")
+    assert caught.value.message == "models.memory = '0' can't be used."
+    assert caught.value.cause == "it must be a size above 0, or auto"
+    assert "config set models.memory" in (caught.value.hint or "")
+    assert config.set_value(file, "models.keep_alive", "0s").value == "0s"
+
+
+def test_a_key_is_named_as_it_is_written_not_by_the_type_that_was_tried(file: Path) -> None:
+    file.write_text('[engine]\nctx = "x"\n', encoding="utf-8")
+    with pytest.raises(SettingsError, match=r"The setting engine\.ctx in "):
+        settings.load(file, env={})
