@@ -17,9 +17,9 @@ _LESS_MEMORY = (
     "Close what else uses the memory, or start with fewer layers (--gpu-layers), a smaller --ctx, "
     "or fewer slots (--parallel)."
 )
-_OTHER_BUILD = (
-    "Use another engine (--engine xllamacpp), or a build made for this machine's processor and driver."
-)
+_OTHER_BUILD = "Use another engine: `appliance engines list` shows what there is."
+AGAIN = "It is started again by itself."
+"""Begins the hints after which nobody has to do anything; not true any more once the engine stays down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +176,16 @@ _CODES: dict[int, Explained] = {
         1,
     ),
 }  # fmt: skip
+_CODES_SERVING: dict[int, Explained] = {
+    -signal.SIGSEGV: Explained(
+        "It crashed (segmentation fault) although it had worked: a fault of the engine or of the driver.",
+        f"{AGAIN} When it happens often: `appliance doctor`, or another engine (`appliance engines list`).",
+        1,
+    ),
+}
+"""Where the code says something else of an engine that was ready than of one that was not."""
+BY_ANOTHER = Explained("It was killed by another program or by a person.", AGAIN, 1)
+"""SIGKILL of an engine that was ready, while the system has ended nothing for lack of memory."""
 _SIGNALS_OF_MEMORY = (-signal.SIGABRT, -signal.SIGSEGV, -_signal("SIGBUS", 7))
 _TIGHT = Explained(
     "It crashed without a word, most likely for lack of memory: a larger plan ran out of it here.",
@@ -204,10 +214,11 @@ def exit_text(code: int | None) -> str:
     return f"exit code {code}"
 
 
-def explain(code: int | None, said: Explained | None) -> Explained:
-    """Cause and hint from the exit code and the log; the more exact of the two."""
+def explain(code: int | None, said: Explained | None, *, serving: bool = False) -> Explained:
+    """Cause and hint from the exit code and the log; the more exact of the two. `serving`: it was ready."""
+    codes = _CODES | _CODES_SERVING if serving else _CODES
     number = _number(code)
-    by_code = _UNKNOWN if number is None else _CODES.get(number, _UNKNOWN)
+    by_code = _UNKNOWN if number is None else codes.get(number, _UNKNOWN)
     return said if said is not None and said.weight >= by_code.weight else by_code
 
 
@@ -219,6 +230,12 @@ def died_of_memory(code: int | None) -> Explained | None:
 def _number(code: int | None) -> int | None:
     """Negative for a signal, also where a shell or Windows tells it in other ways."""
     return code if code is None or code < 128 else _WINDOWS_CODES.get(code, 128 - code)
+
+
+def when_given_up(hint: str | None, model_id: str) -> str:
+    """The hint once the engine stays down: nothing happens by itself any more, and how to try again."""
+    kept = (hint or "").removeprefix(AGAIN).strip()
+    return f"{kept} `appliance models restart {model_id}` tries again.".strip()
 
 
 def was_killed(code: int | None) -> bool:

@@ -12,6 +12,7 @@ from appliance.engines import loading, pidfile, wire
 from appliance.engines.adapters import command, listen_at
 from appliance.engines.crashes import FIRST_REQUESTS
 from appliance.engines.failures import (
+    BY_ANOTHER,
     UNKNOWN_PLACE,
     Explained,
     died_of_memory,
@@ -93,23 +94,30 @@ class Incarnation:
     async def last_words(self, requests: int | None) -> tuple[str, Explained]:
         """What happened and why, once it has ended by itself: after so many `requests`, or (None) loading."""
         code = await self.child.wait()
-        why = explain(code, self.reader.failure)
-        silent = why is explain(code, None)
         loading = requests is None
+        why = explain(code, self.reader.failure, serving=not loading)
+        silent = why is explain(code, None, serving=not loading)
         if silent and self.launch.tight and (requests or 0) <= FIRST_REQUESTS:
             why = died_of_memory(code) or why
         if why.memory == UNKNOWN_PLACE:
             why = replace(why, memory=self.reader.out_of_memory(self.launch.plan.devices))
-        elif was_killed(code) and silent and not (loading or self._killed_for_memory()):
-            why = replace(why, memory=None)
+        elif was_killed(code) and silent and not loading:
+            why = self._killed(why)
         return f"The engine ended while {'loading' if loading else 'serving'} ({exit_text(code)}).", why
 
-    def _killed_for_memory(self) -> bool:
-        """The system has ended a program for lack of memory meanwhile. While loading no proof is needed:
-        there are services that do the same and are not counted.
+    def _killed(self, why: Explained) -> Explained:
+        """What SIGKILL means for an engine that was ready."""
+        counted = self._killed_for_memory()
+        if counted is None:
+            return replace(why, memory=None)
+        return why if counted else BY_ANOTHER
+
+    def _killed_for_memory(self) -> bool | None:
+        """The system has ended a program for lack of memory meanwhile; None: it does not tell. While loading
+        no proof is needed: there are services that do the same and are not counted.
         """
         now = processes.memory_kills()
-        return self.kills is not None and now is not None and now > self.kills
+        return None if self.kills is None or now is None else now > self.kills
 
     async def end(self, limit_s: float) -> None:
         """End the process (SIGTERM, then SIGKILL after `limit_s`) and take its files away."""

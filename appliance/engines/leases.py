@@ -37,7 +37,7 @@ class Lease:
             self._leases.troubles = 0
 
     def suspect(self) -> None:
-        """It ended with an error of the engine's own, or nothing came in time."""
+        """It ended with an error of the engine's own, nothing came in time, or it can't be connected to."""
         if self._leases.generation == self.endpoint.generation:
             self._leases.trouble()
 

@@ -8,6 +8,7 @@
 | one request waited longer than `patience_s` without any sign           | it hangs                     |
 | many came and went in vain, as long in all                             | it is asked for one token    |
 | two in a row ended in an error of its own, or nothing came in time     | it is asked for one token    |
+| two in a row could not connect, such as when its socket's file is gone | it is asked for one token    |
 | somebody asks (`probe`), such as after a suspend                       | it is asked for one token    |
 
 An idle engine that gave no cause for doubt is never asked: that costs energy, and a slot's prompt cache.
@@ -24,6 +25,7 @@ from collections.abc import Callable
 import aiohttp
 
 from appliance.engines import wire
+from appliance.engines.failures import AGAIN
 from appliance.engines.leases import SUSPICIOUS, Leases
 from appliance.engines.limits import Limits
 from appliance.engines.logparse import LoadReader
@@ -37,7 +39,7 @@ _FRESH_S = 1.0
 _DEATH_SHOWS_S = 0.2
 _LOOKS = 3
 """Looks in vain, at least, before a verdict."""
-_AGAIN = "It is started again. When it happens often: `appliance doctor`, or another engine (--engine)."
+_AGAIN = f"{AGAIN} When it happens often: `appliance doctor`, or another engine (--engine)."
 
 
 class Liveness:
@@ -154,7 +156,7 @@ class Liveness:
             if self._leases.signs != signs:
                 return True
             await asyncio.sleep(_DEATH_SHOWS_S)  # if its process died, that is what ended it
-            self._die(*_DEAD, clean_line(str(error) or "no token came in time", 300))
+            self._die(*_DEAD, _reason(error))
             return False
         self._leases.troubles = 0
         self._leases.sign()
@@ -176,3 +178,9 @@ class Liveness:
 
 _HANGS = ("The engine hung while serving and was killed.", _AGAIN)
 _DEAD = ("The engine stayed up and did not work any more; it was killed.", _AGAIN)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return f"It can't be connected to ({error.strerror or 'no reason is known'})."
+    return clean_line(str(error) or "no token came in time", 300)

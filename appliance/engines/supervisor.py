@@ -24,6 +24,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from appliance.engines import reports, wire
 from appliance.engines.crashes import Crashes
+from appliance.engines.failures import when_given_up
 from appliance.engines.incarnation import Incarnation
 from appliance.engines.leases import Lease
 from appliance.engines.life import Owner, live
@@ -209,7 +210,8 @@ class Engine:
             self._shown.restarts = self._crashes.restarts
             return True
         if self._crashes.many and (last := self._shown.error) is not None:
-            self._shown.note(EngineFailed(self._crashes.sentence, cause=last.cause, hint=last.hint))
+            hint = when_given_up(last.hint, self._launch.model_id)
+            self._shown.note(EngineFailed(self._crashes.sentence, cause=last.cause, hint=hint))
         return False
 
     async def _live_once(self) -> bool:

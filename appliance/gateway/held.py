@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from appliance.gateway.failures import UpstreamFailed
 from appliance.gateway.ports import Local, Served
 
-_BROKEN = ("5xx", "timeout")
-"""Ends that may mean that the engine is up and does not work. A lost connection: its process died."""
+_BROKEN = ("5xx", "timeout", "refused")
+"""Ends that may mean that the engine is up and does not work: `refused` where its socket's file is gone. Of a
+process that died the supervisor hears by itself, also by way of `reset`."""
 
 
 @contextmanager

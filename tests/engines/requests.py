@@ -29,6 +29,9 @@ async def stream(engine: Engine, *, leave_after_s: float | None = None) -> bool:
                 async for piece in answer.content.iter_any():
                     lease.beat()
                     text += piece
+        except aiohttp.ClientConnectorError:
+            lease.suspect()
+            return False
         except (TimeoutError, aiohttp.ClientError):
             return False
         if answer.status >= 500 or answer.content_type != "text/event-stream":

@@ -237,6 +237,8 @@ async def test_crashes_are_answered_a_few_times_only(paths: Paths) -> None:
     os.kill(engine.snapshot.pid or 0, signal.SIGKILL)
     await watch.until(lambda s: s.state == "failed")
     assert engine.snapshot.error == "The engine crashed 4 times in 5 minutes; it stays down."
+    assert engine.snapshot.cause == "It was killed by another program or by a person."
+    assert engine.snapshot.hint == f"`appliance models restart {engine.launch.model_id}` tries again."
     assert engine.endpoint is None
     await engine.start()  # failed can always be left
     assert (await asyncio.wait_for(engine.wait_ready(), 20)).generation == 5

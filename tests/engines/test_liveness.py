@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,24 @@ async def test_two_errors_of_its_own_in_a_row_and_no_token_end_in_a_restart(path
     assert crash is not None
     assert crash.message == "The engine stayed up and did not work any more; it was killed."
     assert "Compute error." in (crash.cause or "")
+    assert await stream(engine)
+    await engine.stop()
+
+
+async def test_an_engine_whose_socket_is_gone_is_started_again(paths: Paths) -> None:
+    setting = Setting(paths, Script(), Script())
+    engine = await setting.ready()
+    pid, endpoint = engine.snapshot.pid, engine.endpoint
+    assert endpoint is not None
+    assert endpoint.socket is not None
+    os.unlink(endpoint.socket)
+    assert not await stream(engine)
+    assert not await stream(engine)
+    await setting.restarted()
+    assert not psutil.pid_exists(pid or 0)
+    crash = engine.snapshot.crash
+    assert crash is not None
+    assert crash.cause == "It can't be connected to (No such file or directory)."
     assert await stream(engine)
     await engine.stop()
 

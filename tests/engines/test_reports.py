@@ -34,8 +34,11 @@ async def test_a_crash_is_told_after_the_restart_and_lies_on_disk(paths: Paths) 
     assert crash is not None
     assert crash.message == "The engine ended while serving (signal 11 (SIGSEGV))."
     assert crash.exit == "signal 11 (SIGSEGV)"
-    assert crash.cause == "It crashed (segmentation fault); a build for another processor does that."
-    assert crash.hint
+    assert "although it had worked" in (crash.cause or "")
+    assert "another processor" not in (crash.cause or "")
+    assert crash.hint is not None
+    assert "--engine" not in crash.hint
+    assert "`appliance engines list`" in crash.hint
     assert "srv  main: a line of its own" in crash.last_lines
     assert crash.flags == launch(MODEL).plan.flags
     assert (crash.build, crash.requests) == (build.build, 1)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from appliance.engines import Endpoint
 from appliance.gateway.ports import Served
 from tests.gateway.house import House
 from tests.gateway.upstream import Script
@@ -80,3 +82,13 @@ async def test_only_an_error_of_the_engine_s_own_is_suspicious(
         await got.read()
     await house.row()
     assert heard.told == told
+
+
+async def test_an_engine_that_can_not_be_connected_to_is_suspicious(
+    house: House, heard: Heard, tmp_path: Path
+) -> None:
+    house.local.own = Endpoint("http://engine", str(tmp_path / "gone.sock"), "engine-key", 1)
+    async with house.post() as got:
+        assert got.status == 503
+    await house.row()
+    assert heard.told == ["suspect"]
