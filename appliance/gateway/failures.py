@@ -127,6 +127,11 @@ class UpstreamError(ApplianceError):
         self.retry_after_s = retry_after_s
         """Seconds that the side asks to be left alone."""
 
+    def reword(self, message: str) -> None:
+        """Say it with what the one who catches it knows more."""
+        self.message = clean_line(message)
+        self.args = (self.message,)
+
     def conceal(self, secret: str) -> None:
         """Hide the key that was sent: some servers repeat it in what they refuse."""
         if len(secret) >= _SHORTEST_SECRET:

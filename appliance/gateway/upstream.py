@@ -54,12 +54,12 @@ async def open_local(
     key = {"Authorization": f"Bearer {endpoint.key}"} if endpoint.key else {}
     url = endpoint.base_url + path
     if endpoint.socket is None:
-        async with _post(tcp, url, body, {**_headers(request_id), **key}, "local") as response:
+        async with _post(tcp, url, body, {**_headers(request_id), **key}) as response:
             yield response
         return
     async with (
         session(limits, endpoint.socket) as own,
-        _post(own, url, body, {**_headers(request_id), **key}, "local") as response,
+        _post(own, url, body, {**_headers(request_id), **key}) as response,
     ):
         yield response
 
@@ -73,7 +73,7 @@ async def open_remote(
     Called from one place only, behind the check that the request may leave (journey.py).
     """
     url = target.base_url.rstrip("/") + path.removeprefix("/v1")
-    async with _post(tcp, url, body, {**_headers(request_id), **target.headers()}, "remote") as response:
+    async with _post(tcp, url, body, {**_headers(request_id), **target.headers()}, target.name) as response:
         yield response
 
 
@@ -108,16 +108,23 @@ async def _read_all(response: aiohttp.ClientResponse, limit: int) -> bytes:
 
 @asynccontextmanager
 async def _post(
-    client: aiohttp.ClientSession, url: str, body: Mapping[str, Any], headers: Mapping[str, str], side: str
+    client: aiohttp.ClientSession,
+    url: str,
+    body: Mapping[str, Any],
+    headers: Mapping[str, str],
+    remote: str | None = None,
 ) -> AsyncIterator[aiohttp.ClientResponse]:
+    """`remote`: its name; None for the engine."""
     secret = headers.get("Authorization", "").removeprefix("Bearer ")
     with _named():
         response = await client.post(url, data=dumps(body), headers=headers, allow_redirects=False)
     try:
         if response.status != 200:
-            raise await _failure(response, side)
+            raise await _failure(response, "local" if remote is None else "remote")
         yield response
     except UpstreamError as error:
+        if isinstance(error, UpstreamFailed) and error.outcome == "reset":
+            error.reword(_cut(remote, started=error.started))
         error.conceal(secret)
         raise
     finally:
@@ -160,15 +167,23 @@ def _named() -> Iterator[None]:
     try:
         yield
     except (aiohttp.ClientConnectorError, aiohttp.InvalidURL) as error:
-        raise UpstreamFailed("refused", f"it can't be reached ({_reason(error)})") from None
+        raise UpstreamFailed("refused", f"it can't be reached{_reason(error)}") from None
     except TimeoutError as error:
         # Our own asyncio.timeout cancels instead; it never shows up as a TimeoutError in here.
-        raise UpstreamFailed("timeout", f"it did not answer in time ({_reason(error)})") from None
+        raise UpstreamFailed("timeout", f"it did not answer in time{_reason(error)}") from None
     except (aiohttp.ClientError, ConnectionError, OSError) as error:
-        raise UpstreamFailed("reset", f"the connection broke ({_reason(error)})") from None
+        raise UpstreamFailed("reset", f"the connection broke{_reason(error)}") from None
 
 
 def _reason(error: BaseException) -> str:
+    """The system's words in brackets, where there are any: the name of a class tells a person nothing."""
     inner = getattr(error, "os_error", None)
-    text = inner.strerror if isinstance(inner, OSError) and inner.strerror else None
-    return text or type(error).__name__
+    return f" ({inner.strerror})" if isinstance(inner, OSError) and inner.strerror else ""
+
+
+def _cut(remote: str | None, *, started: bool) -> str:
+    """For people: a connection broke after the headers of the answer."""
+    when = "in the middle of the reply" if started else "before the reply"
+    if remote is not None:
+        return f"the connection to {remote} broke {when}"
+    return f"the engine ended or was stopped {when}; it is started again by itself, so try again"

@@ -136,6 +136,22 @@ async def test_a_broken_stream_ends_in_an_error_event_and_never_looks_complete(
     assert (await house.row()).status == 502
 
 
+@pytest.mark.parametrize("breakage", ["die", "eof"])
+@pytest.mark.parametrize(("route", "words"), [
+    ("local", "the engine ended or was stopped in the middle of the reply; it is started again by itself, "
+              "so try again"),
+    ("remote", "the connection to vllm broke in the middle of the reply"),
+])  # fmt: skip
+async def test_a_connection_that_broke_is_told_in_words(
+    house: House, breakage: Any, route: str, words: str
+) -> None:
+    house.remote.up = True
+    house.engine.script = house.far.script = Script(breaks_after=2, breakage=breakage)
+    async with house.post(stream=True, headers={"X-Appliance-Route": route}) as got:
+        raw = await got.read()
+    assert json.loads(raw.strip().rsplit(b"data: ", 1)[1])["error"]["message"] == words
+
+
 async def test_a_reset_after_the_finish_chunk_is_no_failure(house: House) -> None:
     house.engine.script = Script(done=False)
     _, events = await _stream(house)
