@@ -90,11 +90,11 @@ async def measured(bench: Bench, plan: Plan, work: Work) -> Speeds:
 
     Raises EngineError when the engine does not start, or answers something else than tokens.
     """
-    async with _running(bench, plan) as client:
+    async with running(bench, plan) as client:
         await _first(client, bench, work)
-        found = [await _alone(client, bench, work.prompt, work.decode, n) for n in range(1, work.repeats + 1)]
+        found = [await alone(client, bench, work.prompt, work.decode, n) for n in range(1, work.repeats + 1)]
         many = [
-            await _together(client, bench, plan.parallel, work.decode, n) for n in range(work.many_repeats)
+            await together(client, bench, plan.parallel, work.decode, n) for n in range(work.many_repeats)
         ]
     return Speeds(
         statistics.median(one.prefill for one in found),
@@ -105,7 +105,7 @@ async def measured(bench: Bench, plan: Plan, work: Work) -> Speeds:
 
 async def pilot(bench: Bench, plan: Plan, work: Work) -> Speeds:
     """How fast this is at all. Raises as `measured`."""
-    async with _running(bench, plan) as client:
+    async with running(bench, plan) as client:
         await _first(client, bench, work)
         return await _first(client, bench, work)
 
@@ -122,7 +122,7 @@ def prompt_of(n_tokens: int, n_vocab: int, seed: int) -> list[int]:
 
 
 @contextlib.asynccontextmanager
-async def _running(bench: Bench, plan: Plan) -> AsyncIterator[aiohttp.ClientSession]:
+async def running(bench: Bench, plan: Plan) -> AsyncIterator[aiohttp.ClientSession]:
     """A client of an engine that lives as long as this is held."""
     launch = Launch(bench.model_id, bench.model, plan)
     engine = Engine(bench.build, launch, paths=bench.paths, before_start=bench.prove)
@@ -137,18 +137,19 @@ async def _running(bench: Bench, plan: Plan) -> AsyncIterator[aiohttp.ClientSess
 
 async def _first(client: aiohttp.ClientSession, bench: Bench, work: Work) -> Speeds:
     """A short request, which warms caches up."""
-    return await _alone(client, bench, min(work.prompt, _LEAST_PROMPT), min(work.decode, _LEAST_DECODE), 0)
+    return await alone(client, bench, min(work.prompt, _LEAST_PROMPT), min(work.decode, _LEAST_DECODE), 0)
 
 
-async def _alone(client: aiohttp.ClientSession, bench: Bench, prompt: int, decode: int, seed: int) -> Speeds:
+async def alone(client: aiohttp.ClientSession, bench: Bench, prompt: int, decode: int, seed: int) -> Speeds:
+    """One request: so many tokens of prompt, so many after it. Raises EngineError."""
     timings = await _completion(client, prompt_of(prompt, bench.n_vocab, seed), decode)
     return Speeds(timings["prompt_per_second"], timings["predicted_per_second"])
 
 
-async def _together(
+async def together(
     client: aiohttp.ClientSession, bench: Bench, streams: int, decode: int, seed: int
 ) -> float:
-    """Tokens per second of all streams, by the clock on the wall."""
+    """Tokens per second of all streams, by the clock on the wall; 0 for one. Raises EngineError."""
     if streams < 2:
         return 0.0
     prompts = [prompt_of(_MANY_PROMPT, bench.n_vocab, 100 + seed * streams + n) for n in range(streams)]
