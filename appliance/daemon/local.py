@@ -85,6 +85,8 @@ class LocalSide:
         seat, loadable = self._pool.find(served.ref), self._loadable(served)
         if seat is None and not loadable:
             return None
+        if seat is not None:
+            self._pool.estimate(seat)
         heat, settings = self._monitor.snapshot, self._library.settings
         queue = seat.queue.snapshot if seat is not None else None
         snapshot = seat.serving.snapshot if seat is not None else ServingSnapshot()

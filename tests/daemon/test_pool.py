@@ -308,3 +308,21 @@ async def test_a_budget_that_is_lowered_unloads_and_one_that_is_raised_lets_in_a
         assert "`models.memory` allows 100.0 MiB" in (error.hint or "")
         home.budget("400MiB")
         assert await home.ask("ant") == 200, "a setting that was changed is tried at once"
+
+
+async def test_how_long_a_cold_model_takes_to_load_is_known_to_who_decides(
+    paths: Paths, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine(paths, monkeypatch)
+    async with pool_house(paths, models) as home:
+        assert await home.ask("ant") == 200
+        await home.pool.unload(home.pool.seat(home.ref("ant")))
+        view = home.local.view(home.served("ant"))
+        assert view is not None
+        assert view.state == "cold"
+        assert view.load_s is not None
+        assert view.load_s > 0
+        seat = home.pool.seat(home.ref("ant"))
+        seat.load_s = None  # as in a daemon that has just been started
+        await home.until(lambda: seat.estimate_s is not None or seat.load_left_s(0.0) is not None, 10.0)
+        assert (home.local.view(home.served("ant")) or view).load_s is not None

@@ -27,9 +27,11 @@ from appliance.monitor import Monitor, heat_factor
 from appliance.operations.lessons.learning import Lessons
 from appliance.operations.models import Library
 from appliance.operations.plans.plan import Wishes
+from appliance.operations.start_estimate import estimate_for
 
 log = logging.getLogger("appliance.serving")
 Watch = Callable[[Serving, Callable[[], bool]], PlanWatch]
+ESTIMATE_HOLDS_S = 20.0
 MOST_SEATS = 64
 """Models that are remembered; the longest unused cold one is forgotten first."""
 
@@ -177,6 +179,16 @@ class Pool:
         if seat is not None:
             await self._asked(seat)
 
+    def estimate(self, seat: Seat) -> None:
+        """Have it found out how long its load would take, for the next who asks."""
+        now = time.monotonic()
+        if seat.state != "cold" or now - seat.estimated_at < ESTIMATE_HOLDS_S:
+            return
+        seat.estimated_at = now
+        work = asyncio.ensure_future(_estimate(self._library, seat))
+        self._closing.add(work)
+        work.add_done_callback(self._closing.discard)
+
     def missed(self, ref: ModelRef) -> None:
         """A remote answered since it was not loaded: load it for the next request, if that displaces none."""
         self.seat(ref).missed = True
@@ -255,6 +267,11 @@ class Pool:
         """Unix time at which it is unloaded if no request comes; None: it is not."""
         at = unload_at(seat.standing(self._keep_s(seat)))
         return None if at is None else time.time() + at - time.monotonic()
+
+
+async def _estimate(library: Library, seat: Seat) -> None:
+    found = await estimate_for(library, seat.ref)
+    seat.estimate_s = None if found is None else found.seconds
 
 
 async def _close(seat: Seat) -> None:

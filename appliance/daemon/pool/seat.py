@@ -41,6 +41,9 @@ class Seat:
         self.ready_since: float | None = None
         self.load_s: float | None = None
         """How long its last load took, from the look at the machine on."""
+        self.estimate_s: float | None = None
+        """How long a load would take, by earlier ones and by the disk."""
+        self.estimated_at = 0.0
         self.failures = 0
         """Loads in a row that failed."""
         self.retry_at = 0.0
@@ -136,11 +139,14 @@ class Seat:
             self.failures, self.retry_at = 0, 0.0
 
     def load_left_s(self, now: float) -> float | None:
-        """Seconds until it would be ready, by its last load; None when that is not known."""
-        if self.load_s is None:
+        """Seconds until it would be ready, by its last load here, else as estimated; None: not known."""
+        known = self.serving.snapshot.load_estimate
+        told = known.seconds if known is not None else self.estimate_s
+        whole = self.load_s if self.load_s is not None else told
+        if whole is None:
             return None
         since = self._loading_since
-        return self.load_s if since is None else max(0.0, self.load_s - (now - since))
+        return whole if since is None else max(0.0, whole - (now - since))
 
     def _leave_alone(self, now: float) -> None:
         """It failed: requests don't load it again for a while."""
