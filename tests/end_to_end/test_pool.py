@@ -74,6 +74,7 @@ def test_both_models_answer_and_both_stay_loaded(two: Home) -> None:
     assert [pid for pid in family if alive(pid)] == []
 
 
+@pytest.mark.slow
 def test_under_a_small_budget_one_makes_way_for_the_other(small: Running) -> None:
     for model, other in ((GEMMA, SMOL), (SMOL, GEMMA), (GEMMA, SMOL)):
         assert ask(small, model)["appliance"]["model"] == model
@@ -102,6 +103,7 @@ def test_eight_clients_of_two_models_that_do_not_fit_together_do_not_thrash(smal
     assert swaps <= 16, f"{swaps} swaps for 48 requests"
 
 
+@pytest.mark.slow
 def test_twenty_clients_of_one_cold_model_cause_one_load(two: Home) -> None:
     with two.up(MODEL, "--parallel", "2") as up:
         with concurrent.futures.ThreadPoolExecutor(20) as pool:

@@ -36,6 +36,7 @@ def files(home: Home) -> list[Path]:
     return list((home.root / "cache" / "prompts").rglob("*.slot"))
 
 
+@pytest.mark.slow
 def test_a_conversation_goes_on_after_another_model_and_after_a_restart(
     home: Home, gemma3_path: Path
 ) -> None:
