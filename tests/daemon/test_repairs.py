@@ -148,7 +148,7 @@ async def test_a_refused_request_says_how_the_model_comes_back(
         loads.put("absent")
         view = local.view(served)
         assert view is not None
-        assert "appliance up a:F32" in view.detail
+        assert "`appliance models load a:F32` loads it again" in view.detail
         await loads.pool.unload(
             loads.pool.seat(loads.ref),
             ModelMissing("a:F32 was removed.", hint="`appliance models pull a:F32`"),
