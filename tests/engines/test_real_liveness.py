@@ -76,6 +76,7 @@ async def cached_tokens(endpoint: Endpoint) -> dict[int, int]:
     return {row["id"]: row.get("n_prompt_tokens", 0) for row in rows}
 
 
+@pytest.mark.slow
 async def test_an_engine_that_stands_still_with_a_request_is_killed_and_comes_back(
     here: Build, smollm2_path: Path, paths: Paths
 ) -> None:
