@@ -9,10 +9,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from appliance.monitor.baseline import PowerSource, SpeedKey, SpeedTracker, power_source, speed_key
+    from appliance.monitor.governor.baseline import (
+        PowerSource,
+        SpeedKey,
+        SpeedTracker,
+        power_source,
+        speed_key,
+    )
+    from appliance.monitor.governor.states import ThermalState
     from appliance.monitor.monitor import Monitor, Timing
     from appliance.monitor.snapshot import GpuView, MonitorSnapshot, heat_factor
-    from appliance.monitor.states import ThermalState
 
 __all__ = [
     "GpuView",
@@ -32,14 +38,14 @@ _HOME = {
     "GpuView": "snapshot",
     "Monitor": "monitor",
     "MonitorSnapshot": "snapshot",
-    "PowerSource": "baseline",
-    "SpeedKey": "baseline",
-    "SpeedTracker": "baseline",
-    "ThermalState": "states",
+    "PowerSource": "governor.baseline",
+    "SpeedKey": "governor.baseline",
+    "SpeedTracker": "governor.baseline",
+    "ThermalState": "governor.states",
     "Timing": "monitor",
     "heat_factor": "snapshot",
-    "power_source": "baseline",
-    "speed_key": "baseline",
+    "power_source": "governor.baseline",
+    "speed_key": "governor.baseline",
 }
 
 

@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from appliance.hardware import cgroup, host
+from appliance.hardware.sensors import Sample, identity
 from appliance.hardware.sysfs import Roots
-from appliance.monitor.baseline import SpeedKey, SpeedTracker
-from appliance.monitor.child import ChildEnded, SensorChild
-from appliance.monitor.samples import Sample, identity, parse
+from appliance.monitor.governor.baseline import SpeedKey, SpeedTracker
+from appliance.monitor.governor.states import Governor, Reading, Rule, ThermalState, step, worst
+from appliance.monitor.process import ChildEnded, SensorChild
 from appliance.monitor.snapshot import MonitorSnapshot, gpu_view, message
-from appliance.monitor.states import Governor, Reading, Rule, ThermalState, step, worst
+from appliance.monitor.wire import parse
 from appliance.settings import Governor as GovernorSettings
 
 log = logging.getLogger("appliance.monitor")

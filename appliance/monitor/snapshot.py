@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import dataclass
 
+from appliance.hardware.sensors import GpuSample, Sample, reason_names
 from appliance.hardware.types import Battery
-from appliance.monitor.samples import GpuSample, Sample, reason_names
-from appliance.monitor.states import ThermalState
+from appliance.monitor.governor.states import ThermalState
 from appliance.units import duration
 
 

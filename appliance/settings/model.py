@@ -176,12 +176,15 @@ class Routing(Section):
 
 
 class Governor(Section):
-    """The thermal rule."""
+    """The thermal rule, and what changes on battery."""
 
     slow: float = Field(0.8, gt=0, le=1)
     throttle_margin: float = Field(2.0, ge=0)
     hold: Duration = 5.0
     dwell: Duration = 60.0
+    battery: Literal["full", "saver", "remote"] = "full"
+    keep_awake: bool = True
+    """No system sleep while a request runs."""
 
 
 class RemoteSettings(Section):

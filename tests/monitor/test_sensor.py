@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from appliance.monitor.samples import GpuSample, Sample, parse
+from appliance.hardware.sensors import GpuSample, Sample
+from appliance.monitor.wire import parse
 from tests import nvml_stub
 from tests.nvml_stub.machine import FakeMachine
 
@@ -44,7 +45,7 @@ class Child:
 @contextmanager
 def sensor(laptop: FakeMachine, interval: float = 0.05) -> Iterator[Child]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "appliance.monitor.sensor"],
+        [sys.executable, "-m", "appliance.monitor.child"],
         env=laptop.env,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -233,7 +234,7 @@ def test_it_ends_with_its_stdin_even_while_the_driver_hangs(laptop: FakeMachine)
 
 def test_it_stays_small(laptop: FakeMachine) -> None:
     heavy = ("pydantic", "asyncio", "aiohttp", "appliance.settings")
-    code = f"import sys, appliance.monitor.sensor\nresult = [m for m in {heavy!r} if m in sys.modules]"
+    code = f"import sys, appliance.monitor.child.sensor\nresult = [m for m in {heavy!r} if m in sys.modules]"
     assert laptop.json(code) == []
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from appliance.monitor.baseline import SpeedTracker, speed_key
-from appliance.monitor.states import Governor, Reading, Rule, ThermalState, step, worst
+from appliance.monitor.governor.baseline import SpeedTracker, speed_key
+from appliance.monitor.governor.states import Governor, Reading, Rule, ThermalState, step, worst
 
 RULE = Rule(slow=0.8, throttle_margin=2.0, hold=5.0, dwell=60.0)
 SW_THERMAL, HW_THERMAL, HW_SLOWDOWN, POWER_CAP, BRAKE, IDLE = 0x20, 0x40, 0x8, 0x4, 0x80, 0x1

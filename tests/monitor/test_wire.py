@@ -7,22 +7,31 @@ import json
 import pytest
 
 from appliance.hardware import Battery
-from appliance.monitor.samples import GpuSample, Sample, parse, reason_names, to_line
+from appliance.hardware.sensors import CpuSample, GpuSample, Sample, reason_names
 from appliance.monitor.snapshot import gpu_view
+from appliance.monitor.wire import parse, to_line
 
 FULL = Sample(
     gpus=(
         GpuSample(
-            "GPU-1", 0, "One", "cuda", 8, 5, 3, 71.0, 94.0, 23.0, -2.0, 0x24, 80.5, 115.0, 50.0,
-            ((4242, 512), (4243, None)),
+            "GPU-1", 0, "One", "cuda", total=9, free=5, used=3, reserved=1, memory_source="driver",
+            temperature=71.0, memory_temperature=80.0, slowdown_at=94.0, shutdown_at=97.0, max_at=87.0,
+            headroom=23.0, margin=-2.0, reasons=0x24, counters={"sw_thermal": 7, "power_cap": 8},
+            clock=1500.0, clock_max=2100.0, memory_clock=7000.0, memory_clock_max=8000.0, power=80.5,
+            power_limit=115.0, utilisation=50.0, memory_utilisation=20.0, fan=30.0, fan_rpm=1200.0,
+            processes=((4242, 512), (4243, None)), trouble="gpu_lost",
         ),
         GpuSample("pci:1", 1, "Two", "rocm", asleep=True),
     ),
+    cpu=CpuSample("CPU", 70.0, 95.0, 105.0, 12, 2400.0, 4800.0),
     cpu_percent=12.5,
     ram_total=16,
     ram_available=8,
+    swap_total=4,
+    swap_used=1,
     battery=Battery(80.0, None),
     trouble="a sentence",
+    skipped=("nvmlDeviceGetFanSpeed",),
 )  # fmt: skip
 
 

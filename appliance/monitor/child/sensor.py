@@ -1,4 +1,4 @@
-"""`python -m appliance.monitor.sensor`: print one JSON line per sample. The child process of `Monitor`.
+"""`python -m appliance.monitor.child`: print one JSON line per sample. The child process of `Monitor`.
 
 It is a process of its own because a vendor's library may hang or crash. Lines on stdin steer it:
 
@@ -24,10 +24,11 @@ from collections.abc import Callable
 from typing import TextIO
 
 from appliance.hardware import cgroup, host
+from appliance.hardware.sensors import GpuSample, Sample
 from appliance.hardware.sysfs import Roots
 from appliance.hardware.types import Battery
-from appliance.monitor.readers import AmdReader, NvidiaReader
-from appliance.monitor.samples import GpuSample, Sample, to_line
+from appliance.monitor.child.readers import AmdReader, NvidiaReader
+from appliance.monitor.wire import to_line
 
 _PR_SET_PDEATHSIG = 1
 _SLOW_S = 10.0
@@ -125,7 +126,3 @@ def _die_with_parent() -> None:
     if sys.platform.startswith("linux"):
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-
-
-if __name__ == "__main__":
-    main()

@@ -9,9 +9,9 @@ from typing import Any
 
 from appliance.hardware import amd, nvidia, nvml
 from appliance.hardware.nvml import NvmlDown, query
+from appliance.hardware.sensors import GpuSample
 from appliance.hardware.sysfs import NVIDIA, Roots, displays, is_suspended, nvidia_asleep
 from appliance.hardware.types import Gpu, TroubleState
-from appliance.monitor.samples import GpuSample
 
 _SLOWDOWN = 1
 """NVML_TEMPERATURE_THRESHOLD_SLOWDOWN; index 3, GPU_MAX, is where many laptops run all day."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Literal
 
-from appliance.monitor.states import ThermalState
+from appliance.monitor.governor.states import ThermalState
 
 PowerSource = Literal["ac", "battery", "unknown"]
 

@@ -13,7 +13,7 @@ from appliance.text import clean_line, decode
 
 log = logging.getLogger("appliance.monitor")
 
-ARGV = (sys.executable, "-P", "-m", "appliance.monitor.sensor")
+ARGV = (sys.executable, "-P", "-m", "appliance.monitor.child")
 """-P: nothing of the current folder is imported, whatever is called `queue.py` there."""
 _LINE_LIMIT = 1 << 20
 _GRACE_S = 0.5

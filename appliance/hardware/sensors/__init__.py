@@ -1,0 +1,25 @@
+"""What sensors say: pure looks at one device each, as values. Who looks, and how often, is the monitor's."""
+
+from appliance.hardware.sensors.values import (
+    REASONS,
+    THERMAL_COUNTERS,
+    Counter,
+    CpuSample,
+    GpuSample,
+    MemorySource,
+    Sample,
+    identity,
+    reason_names,
+)
+
+__all__ = [
+    "REASONS",
+    "THERMAL_COUNTERS",
+    "Counter",
+    "CpuSample",
+    "GpuSample",
+    "MemorySource",
+    "Sample",
+    "identity",
+    "reason_names",
+]
