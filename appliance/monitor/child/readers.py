@@ -1,16 +1,15 @@
-"""What the sensor child reads: NVIDIA through NVML, AMD through sysfs. Runs only in that child."""
+"""What the sensor child reads of NVIDIA GPUs, through NVML. Runs only in that child."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from appliance.hardware import amd, nvidia, nvml
+from appliance.hardware import nvidia, nvml
 from appliance.hardware.nvml import NvmlDown, query
 from appliance.hardware.sensors import GpuSample
-from appliance.hardware.sysfs import NVIDIA, Roots, displays, is_suspended, nvidia_asleep
+from appliance.hardware.sysfs import NVIDIA, Roots, displays, nvidia_asleep
 from appliance.hardware.types import Gpu, TroubleState
 
 _SLOWDOWN = 1
@@ -19,7 +18,6 @@ _SLOWDOWN_TLIMIT = 194
 """The margin at which slowdown begins, on Ada and later (a small negative number)."""
 _PROCESSES_EVERY_S = 10.0  # 4.5 ms a call on a laptop, and the calls share a driver lock
 _MAX_PROCESSES = 64
-_LOOK_EVERY_S = 60.0
 _OFF_S = 60.0
 _FIRST_RETRY_S = 1.0
 _LONGEST_RETRY_S = 60.0
@@ -124,45 +122,6 @@ class NvidiaReader:
         if not self._missing():
             self._retry_s = _FIRST_RETRY_S
         return samples
-
-
-class AmdReader:
-    """AMD GPUs by sysfs; Intel ones are only named. Which GPUs there are is looked up once a minute."""
-
-    def __init__(self, roots: Roots, clock: Callable[[], float]) -> None:
-        self._roots = roots
-        self._clock = clock
-        self._gpus: tuple[Gpu, ...] = ()
-        self._paths: dict[str, Path] = {}
-        self._look_again_at = float("-inf")
-
-    def read(self) -> list[GpuSample]:
-        """One sample of each; a sleeping one is not touched."""
-        if self._clock() >= self._look_again_at:
-            self._look_again_at = self._clock() + _LOOK_EVERY_S
-            self._gpus = amd.detect(self._roots)
-            self._paths = {card.address: card.path for card in displays(self._roots)}
-        return [self._sample(gpu) for gpu in self._gpus]
-
-    def _sample(self, gpu: Gpu) -> GpuSample:
-        path = self._paths.get(gpu.pci or "")
-        asleep = path is not None and is_suspended(path)
-        if path is None or asleep or gpu.backend != "rocm":
-            return replace(_blank(gpu), asleep=asleep)
-        reading = amd.read_amd(path)
-        temperature, critical = _plausible(reading.temperature), _plausible(reading.critical_at)
-        return replace(
-            _blank(gpu),
-            total=reading.total,
-            free=reading.free,
-            used=reading.used,
-            temperature=temperature,
-            slowdown_at=critical,
-            headroom=None if critical is None or temperature is None else critical - temperature,
-            power=reading.power,
-            power_limit=reading.power_limit,
-            utilisation=reading.utilisation,
-        )
 
 
 def _blank(gpu: Gpu) -> GpuSample:

@@ -27,7 +27,8 @@ from appliance.hardware import cgroup, host
 from appliance.hardware.sensors import GpuSample, Sample
 from appliance.hardware.sysfs import Roots
 from appliance.hardware.types import Battery
-from appliance.monitor.child.readers import AmdReader, NvidiaReader
+from appliance.monitor.child.amd_reader import AmdReader
+from appliance.monitor.child.readers import NvidiaReader
 from appliance.monitor.wire import to_line
 
 _PR_SET_PDEATHSIG = 1
