@@ -45,6 +45,8 @@ class Row:
     """The most local requests that ran at once while this one did, itself included."""
     plan: str | None = None
     """Short text key of the plan that a local engine ran with; replies with the same key can be compared."""
+    places: str | None = None
+    """Where that engine works: ids of GPUs and `cpu`, separated by commas."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

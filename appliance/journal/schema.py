@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import sqlite3
 
-SCHEMA_VERSION = 3
+from appliance.journal.timeline import table as timeline
+
+SCHEMA_VERSION = 4
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS requests (
   request_id TEXT PRIMARY KEY, started_at REAL NOT NULL, model TEXT, served_model TEXT,
   route TEXT NOT NULL, reason TEXT NOT NULL, lane TEXT NOT NULL, path TEXT NOT NULL, status INTEGER NOT NULL,
   tokens_in INTEGER, tokens_out INTEGER, queue_ms REAL, ttft_ms REAL, tokens_per_second REAL, total_ms REAL,
-  degraded TEXT, client TEXT, thermal TEXT, power TEXT, streams INTEGER, plan TEXT)
+  degraded TEXT, client TEXT, thermal TEXT, power TEXT, streams INTEGER, plan TEXT,
+  places TEXT)
 """
 _EVENTS = """
 CREATE TABLE IF NOT EXISTS events (
@@ -25,6 +28,7 @@ _INDEXES = (
 )
 _ADDED = (
     (2, (("thermal", "TEXT"), ("power", "TEXT"), ("streams", "INTEGER"), ("plan", "TEXT"))),
+    (4, (("places", "TEXT"),)),
 )  # fmt: skip
 """Columns by the version that brought them. Columns are only ever added: an old row has NULL there."""
 
@@ -43,6 +47,8 @@ def bring_up(db: sqlite3.Connection) -> None:
             for name, kind in added:
                 if name not in here:
                     db.execute(f"ALTER TABLE requests ADD COLUMN {name} {kind}")
+        for statement in timeline.TABLES:
+            db.execute(statement)
         for index in _INDEXES:
             db.execute(index)
         db.execute(f"PRAGMA user_version={SCHEMA_VERSION:d}")

@@ -18,7 +18,8 @@ from pathlib import Path
 from statistics import median
 from typing import Literal
 
-from appliance.journal.schema import SCHEMA_VERSION, columns, version_of
+from appliance.journal import reader
+from appliance.journal.schema import columns
 
 Condition = Literal["cold", "hot", "battery"]
 CONDITIONS: tuple[Condition, ...] = ("cold", "hot", "battery")
@@ -26,8 +27,6 @@ ENOUGH_TOKENS = 16
 """Tokens of a reply; the speed of a shorter one says little."""
 NEWEST = 50
 """Replies of each condition whose median is taken: drivers and engines get better over the months."""
-_BUSY_S = 0.5
-"""Seconds that a reader waits for a locked file."""
 _NEEDED = frozenset({"thermal", "power", "streams", "plan"})
 
 _COUNTS = (
@@ -67,19 +66,7 @@ def speeds_in(db: sqlite3.Connection, served_model: str, plan: str | None = None
 
 def read_speeds(file: Path, served_model: str, plan: str | None = None) -> tuple[Seen, ...]:
     """The same from the file, without changing it; empty when it is absent, locked, newer or no journal."""
-    # without a log beside it nobody has the file open: `immutable` then leaves no new files there
-    mode = "mode=ro" if file.with_name(f"{file.name}-wal").exists() else "mode=ro&immutable=1"
-    try:
-        db = sqlite3.connect(f"{file.absolute().as_uri()}?{mode}", uri=True, timeout=_BUSY_S)
-    except sqlite3.Error:
-        return ()
-    try:
-        db.execute("PRAGMA query_only=ON")
-        return speeds_in(db, served_model, plan) if version_of(db) <= SCHEMA_VERSION else ()
-    except sqlite3.Error:
-        return ()
-    finally:
-        db.close()
+    return reader.read(file, 0, lambda db: speeds_in(db, served_model, plan), ())
 
 
 def _newest_plan(db: sqlite3.Connection, served_model: str) -> str | None:

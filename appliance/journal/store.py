@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, fields
 from datetime import datetime
@@ -19,6 +19,10 @@ from appliance.journal.events import Event
 from appliance.journal.rows import Row, Today
 from appliance.journal.schema import SCHEMA_VERSION, bring_up, version_of
 from appliance.journal.speeds import Seen, speeds_in
+from appliance.journal.timeline import table
+from appliance.journal.timeline.history import History, history_in
+from appliance.journal.timeline.reading import Page, timeline_in
+from appliance.journal.timeline.values import Decided, Point
 
 log = logging.getLogger("appliance.journal")
 T = TypeVar("T")
@@ -57,9 +61,17 @@ class Journal:
         """Keep an event: what happened to an engine. Never raises for a failing disk."""
         await self._keep(lambda: self._insert_event(kind, ref, text, detail))
 
-    async def _keep(self, work: Callable[[], None]) -> None:
+    async def keep(self, points: Sequence[Point], decided: Sequence[Decided], now: float) -> None:
+        """Keep a batch of samples and decisions of before `now`. Never raises for a failing disk."""
+        await self._keep(lambda: self._insert_batch(points, decided, now), len(points) + len(decided))
+
+    async def forget_between(self, since: float, until: float) -> None:
+        """The clock was set back from `until` to `since`: samples that are dated between are dated wrong."""
+        await self._keep(lambda: self._forget(since, until), 0)
+
+    async def _keep(self, work: Callable[[], None], rows: int = 1) -> None:
         if self._pending >= MAX_PENDING:
-            self.lost += 1
+            self.lost += rows
             return
         self._pending += 1
         try:
@@ -67,7 +79,7 @@ class Journal:
         except sqlite3.Error as error:
             if self.lost == 0:
                 log.warning("the journal can't be written: %s", error)
-            self.lost += 1
+            self.lost += rows
         finally:
             self._pending -= 1
 
@@ -80,6 +92,16 @@ class Journal:
         return await self._run(
             lambda: events.newest(self._connection, max(0, min(limit, 10_000)), max(0, after))
         )
+
+    async def history(
+        self, now: float, seconds: float, step: int | None = None, device: str | None = None
+    ) -> History:
+        """The figures of devices over the last `seconds`: see `history_in`."""
+        return await self._run(lambda: history_in(self._connection, now, seconds, step, device))
+
+    async def timeline(self, since: float, until: float, limit: int = 1_000, *, newest: bool = True) -> Page:
+        """Samples, events, decisions and requests in the order of time: see `timeline_in`."""
+        return await self._run(lambda: timeline_in(self._connection, since, until, limit, newest=newest))
 
     async def today(self, now: float | None = None) -> Today:
         """Counts since local midnight."""
@@ -135,6 +157,7 @@ class Journal:
             (KEPT_ROWS,),
         )
         events.prune(db)
+        table.prune(db, time.time())
 
     @property
     def _connection(self) -> sqlite3.Connection:
@@ -155,6 +178,14 @@ class Journal:
     def _insert_event(self, kind: str, ref: str | None, text: str, detail: str | None) -> None:
         with self._connection as db:
             events.insert(db, kind, ref, text, detail)
+
+    def _insert_batch(self, points: Sequence[Point], decided: Sequence[Decided], now: float) -> None:
+        with self._connection as db:
+            table.keep(db, points, decided, now)
+
+    def _forget(self, since: float, until: float) -> None:
+        with self._connection as db:
+            table.forget_between(db, since, until)
 
     def _recent(self, limit: int) -> tuple[Row, ...]:
         names = ",".join(_COLUMNS)

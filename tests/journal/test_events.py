@@ -10,6 +10,7 @@ import pytest
 
 from appliance.journal import Journal
 from appliance.journal import events as events_room
+from appliance.journal.schema import SCHEMA_VERSION
 
 
 async def opened(file: Path) -> Journal:
@@ -71,7 +72,7 @@ async def test_an_older_file_gets_the_table_and_keeps_its_rows(tmp_path: Path) -
     assert [row.request_id for row in await journal.recent()] == ["r1"]
     await journal.close()
     with sqlite3.connect(file) as db:
-        assert db.execute("PRAGMA user_version").fetchone() == (3,)
+        assert db.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
 
 
 async def test_a_text_of_a_stranger_is_cleaned_and_cut(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """The flight recorder's timeline: samples, events, decisions and requests in one order of time."""
 
+from appliance.journal.timeline.history import History, Series
+from appliance.journal.timeline.reading import Page, read_timeline, timeline_in
 from appliance.journal.timeline.values import (
     COLUMNS,
     CPU,
@@ -22,8 +24,13 @@ __all__ = [
     "STATES",
     "Decided",
     "Entry",
+    "History",
     "Moment",
+    "Page",
     "Point",
+    "Series",
     "moment_of",
+    "read_timeline",
+    "timeline_in",
     "to_line",
 ]
