@@ -9,44 +9,61 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from appliance.monitor.governor.baseline import (
+    from appliance.monitor.governor import (
+        CPU,
+        Change,
+        DeviceHeat,
         PowerSource,
         SpeedKey,
-        SpeedTracker,
+        ThermalState,
         power_source,
         speed_key,
     )
-    from appliance.monitor.governor.states import ThermalState
-    from appliance.monitor.monitor import Monitor, Timing
-    from appliance.monitor.snapshot import GpuView, MonitorSnapshot, heat_factor
+    from appliance.monitor.monitor import Listeners, Monitor
+    from appliance.monitor.snapshot import (
+        CpuView,
+        GpuView,
+        MonitorSnapshot,
+        Pressure,
+        heat_factor,
+        pressure_on,
+    )
+    from appliance.monitor.watch import Timing
 
 __all__ = [
+    "CPU",
+    "Change",
+    "CpuView",
+    "DeviceHeat",
     "GpuView",
+    "Listeners",
     "Monitor",
     "MonitorSnapshot",
     "PowerSource",
+    "Pressure",
     "SpeedKey",
-    "SpeedTracker",
     "ThermalState",
     "Timing",
     "heat_factor",
     "power_source",
+    "pressure_on",
     "speed_key",
 ]
 
 _HOME = {
-    "GpuView": "snapshot",
-    "Monitor": "monitor",
-    "MonitorSnapshot": "snapshot",
-    "PowerSource": "governor.baseline",
-    "SpeedKey": "governor.baseline",
-    "SpeedTracker": "governor.baseline",
-    "ThermalState": "governor.states",
-    "Timing": "monitor",
-    "heat_factor": "snapshot",
-    "power_source": "governor.baseline",
-    "speed_key": "governor.baseline",
-}
+    **dict.fromkeys(
+        (
+            "CPU", "Change", "DeviceHeat", "PowerSource", "SpeedKey", "ThermalState", "power_source",
+            "speed_key",
+        ),
+        "governor",
+    ),
+    **dict.fromkeys(("Listeners", "Monitor"), "monitor"),
+    **dict.fromkeys(
+        ("CpuView", "GpuView", "MonitorSnapshot", "Pressure", "heat_factor", "pressure_on"), "snapshot"
+    ),
+    "Timing": "watch",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from appliance.monitor.governor.states import ThermalState
+from appliance.monitor.governor.values import ThermalState
 from appliance.routing.after import FAILED_NOW, after_failure, after_wait
 from appliance.routing.codes import REASONS
 from appliance.routing.decide import decide

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from appliance.monitor.governor.states import ThermalState
+from appliance.monitor.governor.values import ThermalState
 from appliance.routing.codes import PASSING
 
 Wish = Literal["auto", "local", "remote"]

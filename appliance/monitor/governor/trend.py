@@ -1,0 +1,51 @@
+"""Where the temperature goes: seconds until the slowdown threshold at the rate of now. Pure.
+
+A machine that heats up does so ever more slowly, so a straight line is too early, never too late; only what
+it says about the next moments is used, and only to let batch work wait.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SPAN_S = 30.0
+"""The line goes through the samples of so long."""
+ENOUGH_S = 8.0
+ENOUGH = 4
+RISES = 0.05
+"""Degrees a second; sensors tell whole degrees, and less is noise."""
+_MOST = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """(when, degrees to the threshold) of the last samples."""
+
+    points: tuple[tuple[float, float], ...] = ()
+
+
+def look(before: Trend, headroom: float | None, now: float) -> Trend:
+    """After one more sample; one without a headroom adds nothing."""
+    kept = tuple(point for point in before.points if 0 <= now - point[0] <= SPAN_S)
+    return Trend(kept if headroom is None else (*kept, (now, headroom))[-_MOST:])
+
+
+def rate(trend: Trend) -> float | None:
+    """Degrees a second by which the device gets warmer (least squares); None with too few samples."""
+    points = trend.points
+    if len(points) < ENOUGH or points[-1][0] - points[0][0] < ENOUGH_S:
+        return None
+    at = sum(when for when, _ in points) / len(points)
+    mean = sum(left for _, left in points) / len(points)
+    over = sum((when - at) ** 2 for when, _ in points)
+    return -sum((when - at) * (left - mean) for when, left in points) / over
+
+
+def slowdown_in_s(trend: Trend) -> float | None:
+    """Seconds until the threshold; 0 at or above it; None where it is not on its way there."""
+    if not trend.points:
+        return None
+    left, rises = trend.points[-1][1], rate(trend)
+    if left <= 0:
+        return 0.0
+    return left / rises if rises is not None and rises >= RISES else None
