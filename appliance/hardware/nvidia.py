@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from appliance.hardware import cgroup, holders, nvml
 from appliance.hardware.nvml import NvmlDown, query
+from appliance.hardware.sensors.nvidia import memory
 from appliance.hardware.sysfs import (
     NVIDIA,
     PciDisplay,
@@ -17,18 +19,6 @@ from appliance.hardware.sysfs import (
 )
 from appliance.hardware.types import Gpu, Trouble
 from appliance.text import clean_line
-
-_MEMORY_V2 = 0x02000028
-"""sizeof(nvmlMemory_v2_t) | 2 << 24 (nvml.h)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Bytes; `total = free + used + reserved` where the driver tells v2."""
-
-    total: int | None = None
-    free: int | None = None
-    used: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +33,7 @@ class Found:
 
 def detect(roots: Roots, *, wake: bool = False) -> Found:
     """The NVIDIA GPUs of this machine. Leaves a sleeping GPU asleep unless `wake`. Never raises NvmlDown."""
-    cards = [display for display in displays(roots) if display.vendor == NVIDIA]
+    cards = nvidia_cards(roots)
     if not wake and nvidia_asleep(roots):
         gpus = from_bus(roots)
         return Found(
@@ -51,16 +41,16 @@ def detect(roots: Roots, *, wake: bool = False) -> Found:
         )
     try:
         with nvml.session():
-            found = _from_nvml()
+            found = _from_nvml(roots, wake=wake)
     except NvmlDown as error:
         if not cards and error.trouble.state == "library_missing":
             return Found()
-        why = _where_it_stands(error.trouble, roots)
+        why = where_it_stands(error.trouble, roots)
         return Found(from_bus(roots), (str(why),), why)
     return found
 
 
-def _where_it_stands(why: Trouble, roots: Roots) -> Trouble:
+def where_it_stands(why: Trouble, roots: Roots) -> Trouble:
     """In a container that lost its devices, NVML answers with an unknown error or lacks the permission."""
     lost = why.state in ("unknown_error", "no_permission") and cgroup.in_container(roots)
     return nvml.trouble("container") if lost else why
@@ -68,53 +58,70 @@ def _where_it_stands(why: Trouble, roots: Roots) -> Trouble:
 
 def from_bus(roots: Roots) -> tuple[Gpu, ...]:
     """The NVIDIA GPUs as the PCI bus shows them, without one NVML call."""
-    cards = (display for display in displays(roots) if display.vendor == NVIDIA)
-    return tuple(_from_bus(card, index, roots) for index, card in enumerate(cards))
+    return tuple(_from_bus(card, index, roots) for index, card in enumerate(nvidia_cards(roots)))
 
 
-def handles() -> list[tuple[int, object]]:
-    """Index and handle of every device. Raises NvmlDown when not even one can be had."""
+def nvidia_cards(roots: Roots) -> list[PciDisplay]:
+    """NVIDIA's GPUs on the PCI bus, by address; none where the system has no such files (WSL, Windows)."""
+    return [display for display in displays(roots) if display.vendor == NVIDIA]
+
+
+def handles(
+    cards: Sequence[PciDisplay] = (), failed: dict[int, Trouble] | None = None
+) -> list[tuple[int, object]]:
+    """Index and handle of every device, of the awake ones only where one of `cards` sleeps: to take a handle
+    is what wakes a device. `failed` gets those that can't be had; raises NvmlDown when not even one can.
+    """
     found: list[tuple[int, object]] = []
     down: NvmlDown | None = None
-    for index in range(query("nvmlDeviceGetCount") or 0):
+    for index, call, argument in _doors(cards):
         try:
-            handle = query("nvmlDeviceGetHandleByIndex", index)
+            handle = query(call, argument)
         except NvmlDown as error:
             down = error
+            if failed is not None:
+                failed[index] = error.trouble
             continue
         if handle is not None:
+            nvml.label(handle, f"#{index}")
             found.append((index, handle))
     if not found and down is not None:
         raise down
     return found
 
 
+def _doors(cards: Sequence[PciDisplay]) -> list[tuple[int, str, object]]:
+    """How each device is asked for. NVML counts by bus address, so a card's place is its index."""
+    if not any(card.suspended for card in cards):
+        count = query("nvmlDeviceGetCount") or 0
+        return [(index, "nvmlDeviceGetHandleByIndex", index) for index in range(count)]
+    return [
+        (index, "nvmlDeviceGetHandleByPciBusId", card.address.encode())
+        for index, card in enumerate(cards)
+        if not card.suspended
+    ]
+
+
 def identify(index: int, handle: object) -> Gpu:
     """Name, UUID, address and memory of one device. Raises NvmlDown when it is lost."""
     uuid = query("nvmlDeviceGetUUID", handle)
+    if uuid:
+        nvml.label(handle, str(uuid))
     info = query("nvmlDeviceGetPciInfo", handle)
     address = pci_address(str(info.busId)) if info is not None else None
-    memory = read_memory(handle)
+    found = memory(handle)
     return Gpu(
         id=clean_line(str(uuid)) if uuid else f"pci:{address}" if address else f"nvidia-{index}",
         index=index,
         name=clean_line(str(query("nvmlDeviceGetName", handle) or "NVIDIA GPU"), 120),
         backend="cuda",
-        total=memory.total,
-        free=memory.free,
-        used=memory.used,
+        total=found.total,
+        free=found.free,
+        used=found.used,
         driver=_driver(),
-        integrated=False if memory.total is not None else None,
+        integrated=False if found.total is not None else None,
         pci=address,
     )
-
-
-def read_memory(handle: object) -> Memory:
-    """Memory v2, else v1; unknown on unified-memory devices (GB10), which refuse both or say a total of 0."""
-    info = query("nvmlDeviceGetMemoryInfo", handle, _MEMORY_V2) or query("nvmlDeviceGetMemoryInfo", handle)
-    if info is None or not info.total:
-        return Memory()
-    return Memory(int(info.total), int(info.free), int(info.used))
 
 
 def _driver() -> str | None:
@@ -122,25 +129,30 @@ def _driver() -> str | None:
     return clean_line(str(version), 60) if version else None
 
 
-def _from_nvml() -> Found:
-    gpus: list[Gpu] = []
-    notes: list[str] = []
-    trouble: Trouble | None = None
-    for index, handle in handles():
+def _from_nvml(roots: Roots, *, wake: bool) -> Found:
+    cards = [] if wake else nvidia_cards(roots)
+    gpus: list[Gpu] = [_from_bus(card, index, roots) for index, card in enumerate(cards) if card.suspended]
+    notes = [f"{gpu.name} sleeps to save power; its memory was not read." for gpu in gpus]
+    failed: dict[int, Trouble] = {}
+    for index, handle in handles(cards, failed):
         try:
             gpu = identify(index, handle)
-            gpu = replace(gpu, holders=holders.of_nvidia(handle, gpu.total))
+            gpus.append(replace(gpu, holders=holders.of_nvidia(handle, gpu.total)))
         except NvmlDown as error:
-            trouble = error.trouble
-            notes.append(f"GPU {index}: {trouble}")
-            gpus.append(Gpu(id=f"nvidia-{index}", index=index, name="NVIDIA GPU", backend="cuda"))
+            failed[index] = error.trouble
             continue
-        gpus.append(gpu)
         if gpu.total is None:
             notes.append(f"{gpu.name} does not tell its memory; it may share the system's RAM.")
+    for index, why in failed.items():
+        if why.state == "no_permission":
+            continue  # beside others that may be read: it was given to somebody else
+        failed[index] = where_it_stands(why, roots)
+        notes.append(f"GPU {index}: {failed[index]}")
+        gpus.append(Gpu(id=f"nvidia-{index}", index=index, name="NVIDIA GPU", backend="cuda"))
     if not gpus:
         notes.append("The NVIDIA driver runs and shows no GPU to this user or container.")
-    return Found(tuple(gpus), tuple(notes), trouble)
+    ordered = tuple(sorted(gpus, key=lambda gpu: gpu.index))
+    return Found(ordered, tuple(notes), next((why for why in failed.values()), None))
 
 
 def _from_bus(card: PciDisplay, index: int, roots: Roots) -> Gpu:

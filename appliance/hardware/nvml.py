@@ -1,11 +1,13 @@
-"""The one door to NVML, NVIDIA's management library: every call goes through `query`.
+"""The one door to NVML, NVIDIA's management library: every call goes through `query`, or through `fields`.
 
 NVML says "no" in many ways. Here each becomes one of three:
 
 * a field that this device does not have (NotSupported, FunctionNotFound, ArgumentVersionMismatch,
   NoPermission on a device): `None`, remembered, so that it is asked once and not every second;
 * the whole of NVML, or a device, can't be used: `NvmlDown` with a `Trouble` that names the state and one fix;
-* anything else (a timeout, an argument it did not like): `None`, asked again the next time.
+* anything else (a timeout, no data yet): `None`, asked again the next time.
+
+A `Guard` hears of each call before and after, and may have it left out: the sensor child's watchdog is one.
 
 `pynvml` is imported with the first call, since most commands never need it. Sources: nvml.h (API 13),
 pynvml.py of nvidia-ml-py 13.
@@ -15,79 +17,25 @@ from __future__ import annotations
 
 import ctypes
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
-from appliance.hardware.types import Trouble, TroubleState
+from appliance.hardware import troubles
+from appliance.hardware.troubles import ABSENT, NEEDED, trouble
+from appliance.hardware.types import TroubleState
+
+__all__ = [
+    "Guard", "NvmlDown", "call_name", "fields", "forget", "guard_with", "label", "query", "refusal", "session",
+    "start", "stop", "trouble",
+]  # fmt: skip
 
 log = logging.getLogger("appliance.hardware")
 
-_ABSENT = frozenset({3, 13, 25})
-_UNKNOWN = 999
-_NO_PERMISSION = 4
-
-
-_TROUBLES: dict[TroubleState, Trouble] = {
-    trouble.state: trouble
-    for trouble in (
-        Trouble(
-            "library_missing",
-            "NVIDIA's management library (NVML) is not installed.",
-            "Install the NVIDIA driver; in a container, start it with the GPU passed through.",
-        ),
-        Trouble(
-            "driver_not_loaded",
-            "The NVIDIA driver is not loaded.",
-            "Load it with `modprobe nvidia`, or install the driver for this kernel.",
-        ),
-        Trouble(
-            "version_mismatch",
-            "The NVIDIA driver was updated, and the old one is still running.",
-            "Restart the machine.",
-        ),
-        Trouble(
-            "no_permission",
-            "This user may not read the NVIDIA GPU.",
-            "Give the user access to /dev/nvidia* (often the group `video` or `render`).",
-        ),
-        Trouble(
-            "container",
-            "This container has no access to the NVIDIA GPU any more.",
-            "Restart the container; naming the devices at its start (`--device /dev/nvidia0`) keeps them.",
-        ),
-        Trouble(
-            "no_answer",
-            "The NVIDIA driver gives no answer.",
-            "Restart the machine; if it comes back, look for `Xid` in the kernel log.",
-        ),
-        Trouble(
-            "gpu_lost",
-            "The NVIDIA GPU fell off the bus or needs a reset.",
-            "Restart the machine; if it comes back, look for `Xid` in the kernel log.",
-        ),
-        Trouble(
-            "unknown_error",
-            "The NVIDIA driver answers with an unknown error.",
-            "Restart the machine; if it comes back, reinstall the driver.",
-        ),
-    )
-}
-_STATE_OF_CODE: dict[int, TroubleState] = {
-    4: "no_permission",
-    9: "driver_not_loaded",
-    12: "library_missing",
-    15: "gpu_lost",
-    16: "gpu_lost",
-    18: "version_mismatch",
-    999: "unknown_error",
-}
-
-
-def trouble(state: TroubleState) -> Trouble:
-    """The message and the fix of a state."""
-    return _TROUBLES[state]
+_TYPES = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
+"""Where the union of a field value has its value, by `valueType`."""
+_FIELDS = "nvmlDeviceGetFieldValues"
 
 
 class NvmlDown(Exception):
@@ -98,7 +46,34 @@ class NvmlDown(Exception):
         self.trouble = trouble(state)
 
 
-_absent: set[tuple[object, ...]] = set()
+class Guard(Protocol):
+    """Who hears of every call. `device` is what `label` said, or empty."""
+
+    def allows(self, call: str, device: str) -> bool:
+        """False: leave this one out."""
+
+    def began(self, call: str, device: str) -> None:
+        """It is about to be made."""
+
+    def ended(self) -> None:
+        """It came back."""
+
+
+_absent: dict[tuple[object, ...], int] = {}
+"""What a device refused for good, and by which code."""
+_labels: dict[int | None, str] = {}
+_guard: Guard | None = None
+
+
+def guard_with(guard: Guard | None) -> None:
+    """Have every call announced to `guard`."""
+    global _guard
+    _guard = guard
+
+
+def label(handle: object, text: str) -> None:
+    """What the device is called towards the guard: an address says nothing to the next process."""
+    _labels[_address(handle)] = text
 
 
 def query(name: str, *args: object) -> Any:
@@ -113,21 +88,60 @@ def query(name: str, *args: object) -> Any:
     function = getattr(pynvml, name, None)
     if function is None:
         return None
+    call, device = call_name(name, args), _device(name, args)
+    guard = _guard
+    if guard is not None:
+        if not guard.allows(call, device):
+            if name in NEEDED:
+                raise NvmlDown("no_answer")
+            return None
+        guard.began(call, device)
     try:
         return function(*args)
     except pynvml.NVMLError as error:
-        return _refused(key, int(error.value), args)
-    except pynvml.NVMLLibraryMismatchError:
-        _absent.add(key)  # an old driver has no such version of the function
-        return None
+        refused = int(error.value)
+    except pynvml.NVMLLibraryMismatchError:  # an old driver has no such version of the function
+        refused = 13
     except (ctypes.ArgumentError, ValueError, OverflowError) as error:
         log.debug("NVML %s gave a value that can't be read: %s", name, error)
         return None
+    finally:
+        if guard is not None:
+            guard.ended()
+    return _refused(key, refused, args)
+
+
+def fields(handle: object, ids: Sequence[int]) -> dict[int, int]:
+    """Entries of the field values in one call, each by its own return code and type; those that are known.
+
+    Raises NvmlDown when an entry says that the device is lost.
+    """
+    wanted = [number for number in ids if (_FIELDS, _identity(handle), number) not in _absent]
+    if not wanted:
+        return {}
+    found: dict[int, int] = {}
+    for entry in query(_FIELDS, handle, wanted) or ():
+        if entry.nvmlReturn != 0:
+            _refused((_FIELDS, _identity(handle), int(entry.fieldId)), int(entry.nvmlReturn), (handle,))
+        elif entry.valueType in _TYPES:
+            found[int(entry.fieldId)] = int(getattr(entry.value, _TYPES[entry.valueType]))
+    return found
+
+
+def refusal(name: str, *args: object) -> int | None:
+    """The code by which this was refused for good, as far as it was asked."""
+    return _absent.get((name, *map(_identity, args)))
+
+
+def call_name(name: str, args: tuple[object, ...] = ()) -> str:
+    """The call as people know it: pynvml's one name for the memory stands for two functions."""
+    return f"{name}_v2" if name == "nvmlDeviceGetMemoryInfo" and len(args) > 1 else name
 
 
 def forget() -> None:
     """Ask again for everything that was absent: after a new initialisation all may be different."""
     _absent.clear()
+    _labels.clear()
 
 
 @contextmanager
@@ -154,25 +168,6 @@ def stop() -> None:
         log.debug("NVML shutdown: %s", error.trouble.state)
 
 
-def field(handle: object, field_id: int) -> int | None:
-    """One entry of the field values, by its own return code and type."""
-    key = ("field", _identity(handle), field_id)
-    if key in _absent:
-        return None
-    values = query("nvmlDeviceGetFieldValues", handle, [field_id])
-    if values is None:
-        return None
-    entry = values[0]
-    if entry.nvmlReturn != 0:
-        if entry.nvmlReturn in _ABSENT:
-            _absent.add(key)
-        return None
-    name = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}.get(
-        entry.valueType
-    )
-    return None if name is None else int(getattr(entry.value, name))
-
-
 def _library() -> ModuleType:
     try:
         import pynvml
@@ -184,30 +179,54 @@ def _library() -> ModuleType:
 
 def _refused(key: tuple[object, ...], code: int, args: tuple[object, ...]) -> None:
     """A call ended with an error code: remember, raise, or let it pass as unknown for now."""
+    call = str(key[0])
+    if call in NEEDED:
+        if code == troubles.ALREADY_INITIALISED:
+            return
+        raise NvmlDown(troubles.of_code(call, code) or "unknown_error")
     device = args[0] if args and isinstance(args[0], ctypes._Pointer) else None
-    if code in _ABSENT or (code == _NO_PERMISSION and device is not None):
-        _absent.add(key)
+    if code in ABSENT or (code == troubles.NO_PERMISSION and device is not None):
+        _absent[key] = code
         return
-    if code == _UNKNOWN and device is not None and _still_answers(key[0], device):
-        return  # WSL's memory call does this on a GPU that is otherwise well
-    state = _STATE_OF_CODE.get(code)
+    if device is not None and code in (troubles.UNKNOWN, troubles.INVALID_ARGUMENT):
+        if not _still_answers(call, device):  # a handle that outlived its device is an invalid argument
+            raise NvmlDown("gpu_lost" if code == troubles.INVALID_ARGUMENT else "unknown_error")
+        if code == troubles.INVALID_ARGUMENT:
+            _absent[key] = code  # a driver that does not know this kind of threshold, clock or field
+        return  # 999: WSL's memory call does this on a GPU that is otherwise well
+    state = troubles.of_code(call, code)
     if state is not None:
         raise NvmlDown(state)
-    log.debug("NVML %s: code %d", key[0], code)
+    log.debug("NVML %s: code %d", call, code)
 
 
-def _still_answers(asked: object, device: object) -> bool:
-    """The device still tells its UUID, so it was one field that failed and not the device."""
+def _still_answers(asked: str, device: object) -> bool:
+    """The device still answers when asked for its UUID, so it was one field that failed and not the device."""
     if asked == "nvmlDeviceGetUUID":
         return False
     try:
-        return query("nvmlDeviceGetUUID", device) is not None
+        query("nvmlDeviceGetUUID", device)
     except NvmlDown:
         return False
+    return True
+
+
+def _device(call: str, args: tuple[object, ...]) -> str:
+    """Which device a call is about: its label, or the index or bus address that it is asked for by."""
+    first = args[0] if args else None
+    if isinstance(first, ctypes._Pointer):
+        return _labels.get(_address(first), "")
+    if not call.startswith("nvmlDeviceGetHandleBy"):
+        return ""
+    return first.decode(errors="replace") if isinstance(first, bytes) else f"#{first}"
 
 
 def _identity(argument: object) -> object:
     """A hashable stand-in: a device handle by its address, anything else by its text."""
     if isinstance(argument, ctypes._Pointer):
-        return ctypes.cast(argument, ctypes.c_void_p).value
+        return _address(argument)
     return str(argument)
+
+
+def _address(handle: object) -> int | None:
+    return ctypes.cast(handle, ctypes.c_void_p).value if isinstance(handle, ctypes._Pointer) else None

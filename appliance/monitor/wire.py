@@ -40,6 +40,17 @@ def parse(line: bytes) -> Sample | None:
     )
 
 
+def parse_hung(line: bytes) -> str | None:
+    """The call that hung, in the last line of a child that ended itself for it; None for any other line."""
+    if not line.startswith(b'{"hung":'):
+        return None
+    try:
+        what = json.loads(line).get("hung")
+    except (ValueError, RecursionError):
+        return None
+    return clean_line(what, 120) or None if isinstance(what, str) else None
+
+
 Reader = Callable[[Any], Any]
 
 

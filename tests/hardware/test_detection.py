@@ -93,10 +93,18 @@ def test_a_sleeping_gpu_is_woken_when_asked_for(laptop: FakeMachine, roots: Root
     assert (gpu.asleep, gpu.total) == (False, 8192 << 20)
 
 
-def test_one_gpu_awake_is_read(laptop: FakeMachine, roots: Roots) -> None:
+def test_one_gpu_awake_is_read_and_the_sleeping_one_beside_it_is_not(
+    laptop: FakeMachine, roots: Roots
+) -> None:
     _sleeping(roots)
     pci(roots, "0000:02:00.0", _NVIDIA, power__runtime_status="active")
-    assert _detect_in(laptop, roots, wake=False).gpus[0].total == 8192 << 20
+    laptop.set(count=2)
+    logged = laptop.logging()
+    machine = _detect_in(logged, roots, wake=False)
+    assert [(gpu.asleep, gpu.total) for gpu in machine.gpus] == [(True, None), (False, 8192 << 20)]
+    assert [gpu.pci for gpu in machine.gpus] == ["0000:01:00.0", "0000:02:00.0"]
+    assert [note for note in machine.notes if "sleeps" in note]
+    assert {call.split()[-1] for call in logged.calls() if call.startswith("nvmlDevice")} == {"1"}
 
 
 async def test_the_safe_way_gives_the_same(laptop: FakeMachine) -> None:

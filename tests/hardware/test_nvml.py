@@ -111,7 +111,7 @@ def test_a_gpu_that_is_lost_between_two_calls_stays_in_the_list(laptop: FakeMach
     ("code", "result"),
     [
         (0, 60), (2, None), (3, None), (4, None), (10, None), (13, None), (25, None), (999, None),
-        (15, "gpu_lost"), (16, "gpu_lost"), (9, "driver_not_loaded"),
+        (15, "gpu_lost"), (16, "reset_required"), (9, "driver_not_loaded"),
     ],
 )  # fmt: skip
 def test_a_code_on_one_field_means_absent_or_lost(laptop: FakeMachine, code: int, result: object) -> None:
@@ -175,7 +175,8 @@ def test_field_values_are_read_by_their_own_code_and_type(laptop: FakeMachine) -
     assert laptop.json(
         f"""{_QUERY}
 with nvml.session():
-    result = [nvml.field(first(), number) for number in (269, 194, 82)]
+    found = nvml.fields(first(), (269, 194, 82))
+    result = [found.get(number) for number in (269, 194, 82)]
 """
     ) == [12345678901, 7, None]
 

@@ -10,7 +10,7 @@ import pytest
 from appliance.hardware import nvml
 from appliance.hardware.sysfs import Roots
 from appliance.monitor.child.amd_reader import AmdReader
-from appliance.monitor.child.readers import NvidiaReader
+from appliance.monitor.child.nvidia_reader import NvidiaReader
 from tests.hardware.folders import files, pci
 
 _NVIDIA, _AMD, _INTEL = 0x10DE, 0x1002, 0x8086

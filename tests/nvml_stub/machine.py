@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,29 @@ class FakeMachine:
     env: dict[str, str]
     state: Path
 
-    def set(self, **values: int) -> None:
+    def set(self, **values: int | str) -> None:
         """Replace the state of the GPU."""
         nvml_stub.write_state(self.state, **values)
 
     def lose_gpu(self) -> None:
         """Every call answers "GPU is lost"."""
         self.set(**nvml_stub.failing(15))
+
+    def logging(self) -> FakeMachine:
+        """The same machine, whose calls are noted for `calls`."""
+        return replace(self, env={**self.env, "FAKE_NVML_LOG": str(self.log)})
+
+    @property
+    def log(self) -> Path:
+        return self.state.with_name("nvml-calls")
+
+    def calls(self) -> list[str]:
+        """Each call so far, with its device: `nvmlDeviceGetTemperatureV 0`."""
+        return self.log.read_text().splitlines() if self.log.exists() else []
+
+    def count(self) -> Counter[str]:
+        """How often each function was called."""
+        return Counter(call.split()[0] for call in self.calls())
 
     def json(self, code: str) -> Any:
         """What `code` leaves in `result`, run in a child with the stub."""

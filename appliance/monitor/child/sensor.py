@@ -7,29 +7,39 @@ It is a process of its own because a vendor's library may hang or crash. Lines o
     processes           ask for the GPU's processes with the next sample
 
 It ends when stdin closes, and so dies with its parent however that dies, even while a driver call hangs; on
-Linux the kernel kills it, too.
+Linux the kernel kills it, too. It ends itself when one call outlives its deadline (`watchdog.py`). What it is to do
+otherwise stands in its argument, a JSON object: see `Orders`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
+import json
+import logging
 import os
 import queue
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
-from typing import TextIO
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TextIO, TypeVar
 
-from appliance.hardware import cgroup, host
+from appliance.hardware import cgroup, host, nvml
 from appliance.hardware.sensors import GpuSample, Sample
 from appliance.hardware.sysfs import Roots
 from appliance.hardware.types import Battery
 from appliance.monitor.child.amd_reader import AmdReader
-from appliance.monitor.child.readers import NvidiaReader
+from appliance.monitor.child.nvidia_reader import NvidiaReader
+from appliance.monitor.child.watchdog import Trace, Watchdog
 from appliance.monitor.wire import to_line
+
+log = logging.getLogger("appliance.monitor")
+
+T = TypeVar("T")
 
 _PR_SET_PDEATHSIG = 1
 _SLOW_S = 10.0
@@ -38,12 +48,37 @@ answer.
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What the parent says at the start."""
+
+    trace: str | None = None
+    """The file for the name of the call that runs."""
+    deadline_s: float = 3.0
+    """For one call."""
+    slow_s: float = 15.0
+    """For those that begin with a device or end with it."""
+    skip: Mapping[str, float] = field(default_factory=dict)
+    """Calls to leave out, and for how many seconds."""
+
+    @classmethod
+    def of(cls, argv: list[str]) -> Orders:
+        """From the arguments; the usual ones without any."""
+        return cls(**json.loads(argv[1])) if len(argv) > 1 else cls()
+
+
 class Sensor:
     """Takes samples. Owned by the main thread of the child."""
 
-    def __init__(self, roots: Roots = Roots(), clock: Callable[[], float] = time.monotonic) -> None:  # noqa: B008
+    def __init__(
+        self,
+        roots: Roots = Roots(),  # noqa: B008  (frozen)
+        clock: Callable[[], float] = time.monotonic,
+        watchdog: Watchdog | None = None,
+    ) -> None:
         self._roots = roots
         self._clock = clock
+        self._watchdog = watchdog or Watchdog(Trace(None), deadline_s=3.0, slow_s=15.0, clock=clock)
         self._nvidia = NvidiaReader(roots, clock)
         self._amd = AmdReader(roots, clock)
         self._cpu = host.CpuLoad()
@@ -70,18 +105,41 @@ class Sensor:
         """Look at everything once."""
         if self._clock() - self._slow_at >= _SLOW_S:
             self._slow_at = self._clock()
-            self._limits = cgroup.read(self._roots)
-            self._battery = host.battery()
+            self._limits = self._look("container limits", lambda: cgroup.read(self._roots), self._limits)
+            self._battery = self._look("battery", host.battery, None)
         ram = host.ram(self._limits)
-        gpus: list[GpuSample] = [*self._nvidia.read(), *self._amd.read()] if self.full else []
         return Sample(
-            gpus=tuple(gpus),
+            gpus=self._gpus() if self.full else (),
             cpu_percent=self._cpu.percent(),
             ram_total=ram.total,
             ram_available=ram.available,
             battery=self._battery,
             trouble=self._nvidia.trouble if self.full else None,
+            skipped=self._watchdog.skipped(),
         )
+
+    def _gpus(self) -> tuple[GpuSample, ...]:
+        nothing: list[GpuSample] = []
+        nvidia = self._caught("NVIDIA", self._nvidia.read, nothing)  # each of its calls is watched by itself
+        return (*nvidia, *self._look("AMD", self._amd.read, nothing))
+
+    def _look(self, what: str, look: Callable[[], T], otherwise: T) -> T:
+        """One look under the watchdog's eye; what hung before is left out for some time."""
+        if not self._watchdog.allows(what):
+            return otherwise
+        self._watchdog.began(what)
+        try:
+            return self._caught(what, look, otherwise)
+        finally:
+            self._watchdog.ended()
+
+    def _caught(self, what: str, look: Callable[[], T], otherwise: T) -> T:
+        """One bad sensor costs no other: what it raises is told to the log."""
+        try:
+            return look()
+        except Exception:
+            log.exception("%s can't be read", what)
+            return otherwise
 
 
 def run(sensor: Sensor, commands: queue.Queue[str], out: TextIO) -> None:
@@ -111,9 +169,16 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the daemon, which ends us in its own order
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a native library prints must not land between the samples
+    faulthandler.enable()  # where a native crash happened goes to the parent's log
+    orders = Orders.of(sys.argv)
+    watchdog = Watchdog(
+        Trace(orders.trace), deadline_s=orders.deadline_s, slow_s=orders.slow_s, skip=orders.skip
+    )
+    nvml.guard_with(watchdog)
+    watchdog.watch(out.fileno())
     commands: queue.Queue[str] = queue.Queue()
     threading.Thread(target=_listen, args=(commands,), daemon=True).start()
-    run(Sensor(), commands, out)
+    run(Sensor(watchdog=watchdog), commands, out)
 
 
 def _listen(commands: queue.Queue[str]) -> None:
