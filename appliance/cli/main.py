@@ -27,6 +27,7 @@ COMMANDS = {
     "remote": ("appliance.cli.remote", "remote", "Endpoints that may answer instead of this machine."),
     "config": ("appliance.cli.config", "config", "Settings: where they are, what holds, change one."),
     "bench": ("appliance.cli.bench", "bench", "Measure what this machine reaches."),
+    "replay": ("appliance.cli.replay", "replay", "What would have happened, by a recorded or written trace."),
     "doctor": ("appliance.cli.doctor", "doctor", "Examine this installation."),
 }
 

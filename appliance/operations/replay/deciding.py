@@ -46,7 +46,7 @@ class World:
         model = self.models.get(f.model) if self.models else Model(f.model)
         if model is None:
             return None
-        thermal, factor = heat_at(governed.view(at), model.places)
+        heat = heat_at(governed.view(at), model.places)
         decode = model.decode_per_s or governed.usual_speed(f.model)
         return LocalView(
             state=model.state,
@@ -56,8 +56,8 @@ class World:
             max_queue=under.max_queue,
             predicted_wait_s=model.predicted_wait_s,
             ctx=model.ctx,
-            thermal=thermal,
-            factor=factor,
+            thermal=heat.thermal,
+            factor=heat.factor,
             serves=model.state != "absent",
             prefill_s=_over(f.prompt_tokens, model.prefill_per_s),
             decode_s=0.0 if f.kind == "embedding" else _over(f.max_tokens, decode),
@@ -91,8 +91,8 @@ def _now(view: View, at: float, governed: Governed, under: Under) -> View:
     remotes stay as they were."""
     local = view.local
     if local is not None:
-        thermal, factor = heat_at(governed.view(at), None)
-        local = replace(local, thermal=thermal, factor=factor, max_queue=under.max_queue)
+        heat = heat_at(governed.view(at), None)
+        local = replace(local, thermal=heat.thermal, factor=heat.factor, max_queue=under.max_queue)
     return replace(
         view,
         policy=under.policy,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import cast
 
-from appliance.monitor.governor import Heat, HeatView, PowerSource, SpeedKey, ThermalState, power, speed_key
+from appliance.monitor.governor import Heat, HeatView, PowerSource, SpeedKey, power, speed_key
 from appliance.monitor.governor import power_source as source_of
 from appliance.monitor.governor.baseline import MINIMUM
 from appliance.monitor.governor.power import Power
-from appliance.monitor.governor.states import worst
+from appliance.monitor.snapshot import MonitorSnapshot, Pressure, pressure_on
 from appliance.operations.replay.reading import SILENT_S
 from appliance.operations.replay.under import Under
 from appliance.operations.replay.values import Moved, Plugged, Sampled, Spoke, Usual
@@ -122,13 +122,7 @@ class Governed:
         self._eases = eases
 
 
-def heat_at(view: HeatView, places: frozenset[str] | None) -> tuple[ThermalState, float]:
-    """State and factor that count for a model on these places; None: it may be on all of them.
-
-    Critical anywhere counts for all, since the devices share their cooling.
-    """
-    if places is None or view.thermal == "critical":
-        return view.thermal, view.factor
-    devices: Mapping[str, object] = view.devices
-    on = [view.devices[name] for name in places if name in devices]
-    return worst(one.state for one in on), min((one.factor for one in on), default=1.0)
+def heat_at(view: HeatView, places: frozenset[str] | None) -> Pressure:
+    """What counts for a model on these places; None: it may be on all of them."""
+    seen = MonitorSnapshot(devices=view.devices, thermal=view.thermal, factor=view.factor)
+    return pressure_on(seen, places or ())

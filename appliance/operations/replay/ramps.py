@@ -1,4 +1,4 @@
-"""A written line that stands for many: `"at": 5, "until": 90, "every": 1`, and values that run from a to b."""
+"""A written line that stands for many: `"at": 5, "until": 90, "every": 1`; values may run from a to b."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ LATEST = 1e11
 _RAMPS = frozenset(
     {
         "temperature", "headroom", "margin", "slowdown_at", "tokens_per_second", "prompt_tokens", "slowed_ns",
-        "running", "waiting", "predicted_wait_s", "ttft_s", "finish_s", "power", "clock", "utilisation", "fan",
+        "running", "waiting", "predicted_wait_s", "ttft_s", "finish_s", "power", "clock", "fan",
+        "utilisation",
     }
 )  # fmt: skip
 """Fields that may be `[from, to]` in a line with `until`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from appliance.errors import UsageError
 from appliance.operations.replay.fields import BadLine
 from appliance.operations.replay.lines import Complaints, Line, lines_of
@@ -36,7 +38,7 @@ def read(data: bytes, name: str) -> Trace:
     if not steps:
         raise UsageError(
             f"{name} holds no line of a trace.",
-            hint='Write one object per line, like {"at": 0, "kind": "sample", "device": "gpu", "headroom": 30}.',
+            hint='Write one object per line, like {"at": 0, "kind": "sample", "device": "gpu"}.',
         )
     steps.sort(key=lambda step: step.at)
     _refuse_two_clocks(steps, name)
@@ -74,7 +76,7 @@ def _notes(steps: list[Step], disordered: int) -> tuple[str, ...]:
         notes.append(f"{lines} before an earlier moment; all are taken in the order of time.")
     times = [step.at for step in steps if isinstance(step.what, Sampled)]
     means = sum(isinstance(step.what, Sampled) and step.what.step > 1 for step in steps)
-    gaps = [later - at for at, later in zip(times, times[1:], strict=False) if later - at > SILENT_S]
+    gaps = [later - at for at, later in pairwise(times) if later - at > SILENT_S]
     if gaps and not means:
         notes.append(
             f"{len(gaps)} silences between samples, the longest {duration(max(gaps))}: "
@@ -82,8 +84,8 @@ def _notes(steps: list[Step], disordered: int) -> tuple[str, ...]:
         )
     if means:
         notes.append(
-            f"{means:,} samples are means of a minute: what was shorter can't be seen in them, and `critical` "
-            "can't be proven from them."
+            f"{means:,} samples are means of a minute: what was shorter can't be seen in them, "
+            "and `critical` can't be proven from them."
         )
     if not times:
         notes.append("It holds no samples: heat is unknown throughout.")

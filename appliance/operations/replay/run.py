@@ -93,8 +93,8 @@ def _notes(trace: Trace, world: World, verdicts: list[Verdict], lost: int) -> li
         notes.append(QUEUE_NOTE)
     if any(isinstance(step, Taken) for step in steps):
         notes.append(
-            "Recorded decisions keep the engines, queues and remotes of then, and heat counts for every model, "
-            "since the trace does not say on which devices each ran."
+            "Recorded decisions keep the engines, queues and remotes of then, and heat counts for every "
+            "model, since the trace does not say on which devices each ran."
         )
     if lost:
         notes.append(f"{lost} recorded decisions were kept without the machine's state, and are left out.")

@@ -29,11 +29,12 @@ def _made(kind: type[T], raw: Fields) -> T:
     """The value with this object's fields; a field that no version of here knows is passed over, since a
     newer one may have written it."""
     values: dict[str, Any] = {}
+    readers, optional = _readers(cast("Any", kind)), _optional(cast("Any", kind))
     for f in fields(cast("Any", kind)):
-        read = _readers(kind)[f.name]
+        read = readers[f.name]
         if raw.get(f.name) is not None:
             values[f.name] = read(raw, f.name)
-        elif _may_be_none(kind, f.name):
+        elif f.name in optional:
             values[f.name] = None if f.default is MISSING else f.default
         elif f.default is MISSING and f.default_factory is MISSING:
             raise BadLine(
@@ -48,8 +49,9 @@ def _readers(kind: type) -> Mapping[str, Reader]:
 
 
 @cache
-def _may_be_none(kind: type, name: str) -> bool:
-    return NoneType in get_args(get_type_hints(kind)[name])
+def _optional(kind: type) -> frozenset[str]:
+    """The fields that may be None."""
+    return frozenset(name for name, hint in get_type_hints(kind).items() if NoneType in get_args(hint))
 
 
 def _reader(hint: Any) -> Reader:

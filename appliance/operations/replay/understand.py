@@ -42,7 +42,7 @@ Delayed = tuple[float, What]
 
 
 def understand(raw: Mapping[str, Any], where: int) -> tuple[Delayed, ...]:
-    """What a line says, without its `at`. `where`: its number, for a request without a name. Raises BadLine."""
+    """What a line says, without its `at`. `where`: its number, which names a request. Raises BadLine."""
     fields = Fields(raw)
     kind = fields.text("kind")
     if kind is None:
