@@ -40,8 +40,9 @@ _COLUMNS = tuple(field.name for field in fields(Row))
 class Journal:
     """Rows in, rows out. A failing disk costs rows, never a reply: logged once, then counted."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, clock: Callable[[], float] = time.time) -> None:
         self._file = file
+        self._clock = clock
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
         self._db: sqlite3.Connection | None = None
         self._pending = 0
@@ -105,7 +106,7 @@ class Journal:
 
     async def today(self, now: float | None = None) -> Today:
         """Counts since local midnight."""
-        moment = datetime.fromtimestamp(time.time() if now is None else now)
+        moment = datetime.fromtimestamp(self._clock() if now is None else now)
         midnight = moment.replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
         return await self._run(lambda: self._today(midnight))
 
@@ -148,16 +149,16 @@ class Journal:
             ) from error
         self._db = db
 
-    @staticmethod
-    def _prune(db: sqlite3.Connection) -> None:
-        db.execute("DELETE FROM requests WHERE started_at < ?", (time.time() - KEPT_DAYS * 86_400,))
+    def _prune(self, db: sqlite3.Connection) -> None:
+        now = self._clock()
+        db.execute("DELETE FROM requests WHERE started_at < ?", (now - KEPT_DAYS * 86_400,))
         db.execute(
             "DELETE FROM requests WHERE request_id IN "
             "(SELECT request_id FROM requests ORDER BY started_at DESC LIMIT -1 OFFSET ?)",
             (KEPT_ROWS,),
         )
         events.prune(db)
-        table.prune(db, time.time())
+        table.prune(db, now)
 
     @property
     def _connection(self) -> sqlite3.Connection:
