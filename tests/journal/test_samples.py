@@ -55,7 +55,7 @@ def test_a_minute_is_the_mean_of_what_is_known() -> None:
 
 
 async def test_seconds_become_minutes_and_a_gap_stays_a_gap(journal: Journal) -> None:
-    awake = [*range(0, 90), *range(600, 660)]
+    awake = [*range(90), *range(600, 660)]
     await journal.keep([hot(MIDDAY + s, temperature=float(s)) for s in awake], [], MIDDAY + 660)
     seconds = await journal.history(MIDDAY + 660, 900, 1, GPU)
     assert [row[0] - MIDDAY for row in seconds.devices[0].rows] == awake
@@ -85,8 +85,8 @@ def test_a_week_is_bounded_in_rows_and_bytes(tmp_path: Path) -> None:
     for statement in TABLES:
         db.execute(statement)
     devices = ["machine", "cpu", "gpu:GPU-5f2b7c1e-0000-0000-0000-000000000001"]
-    full = Point(0, GPU, 1, "NVIDIA", "cool", 61.5, 70.25, 31.5, 30.5, 4, 123456789, 210.4, 250.0, 1740.0, 98.0,
-                 45.0, 16 << 30, 3 << 30, 9 << 30, 1.0)  # fmt: skip
+    full = Point(0, GPU, 1, "NVIDIA", "cool", 61.5, 70.25, 31.5, 30.5, 4, 123456789, 210.4, 250.0, 1740.0,
+                 98.0, 45.0, 16 << 30, 3 << 30, 9 << 30, 1.0)  # fmt: skip
     end = MIDDAY + 8 * 86_400
     for at in range(int(MIDDAY), int(end) - 3_600, 3_600):
         with db:
