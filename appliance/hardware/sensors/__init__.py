@@ -2,7 +2,6 @@
 
 from appliance.hardware.sensors.values import (
     REASONS,
-    THERMAL_COUNTERS,
     Counter,
     CpuSample,
     GpuSample,
@@ -14,7 +13,6 @@ from appliance.hardware.sensors.values import (
 
 __all__ = [
     "REASONS",
-    "THERMAL_COUNTERS",
     "Counter",
     "CpuSample",
     "GpuSample",

@@ -13,8 +13,6 @@ from appliance.hardware.types import Backend, Battery, TroubleState
 
 Counter = Literal["sw_thermal", "hw_thermal", "policy_thermal", "power_brake", "power_cap", "sync_boost"]
 """What has held a device's clocks down; the counters hold the nanoseconds of each since the driver loaded."""
-THERMAL_COUNTERS: tuple[Counter, ...] = ("sw_thermal", "hw_thermal", "policy_thermal")
-"""Those that mean heat."""
 MemorySource = Literal["driver", "ram", "engine"]
 """Who told the memory: the device's driver; the system's RAM, which the device shares; the engine's list."""
 
