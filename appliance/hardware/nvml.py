@@ -27,8 +27,8 @@ from appliance.hardware.troubles import ABSENT, NEEDED, trouble
 from appliance.hardware.types import TroubleState
 
 __all__ = [
-    "Guard", "NvmlDown", "call_name", "fields", "forget", "guard_with", "label", "query", "refusal", "session",
-    "start", "stop", "trouble",
+    "Guard", "NvmlDown", "call_name", "fields", "forget", "guard_with", "label", "query", "refusal",
+    "session", "start", "stop", "trouble",
 ]  # fmt: skip
 
 log = logging.getLogger("appliance.hardware")
@@ -201,7 +201,7 @@ def _refused(key: tuple[object, ...], code: int, args: tuple[object, ...]) -> No
 
 
 def _still_answers(asked: str, device: object) -> bool:
-    """The device still answers when asked for its UUID, so it was one field that failed and not the device."""
+    """The device still answers for its UUID, so it was one field that failed and not the device."""
     if asked == "nvmlDeviceGetUUID":
         return False
     try:

@@ -1,8 +1,8 @@
 """Why NVIDIA's driver, or one GPU, can't be used: each state one message and one fix, written for people.
 
-What NVML's return codes mean depends on what was asked. On a call without which nothing works (`NEEDED`) each
-code is a state. On one field of one device most codes are about that field alone: it is absent, or has no value
-now. Source of the codes: nvml.h (API 13).
+What NVML's return codes mean depends on what was asked. On a call without which nothing works (`NEEDED`)
+each code is a state. On one field of one device most codes are about that field alone: it is absent, or has
+no value now. Source of the codes: nvml.h (API 13).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NEEDED = frozenset(
 """Without these there is no device to ask."""
 ABSENT = frozenset({3, 13, 22, 24, 25, 26, 30})
 """NotSupported, FunctionNotFound, ArgumentVersionMismatch and their kind: this device has no such thing."""
-INVALID_ARGUMENT, NO_PERMISSION, ALREADY_INITIALISED, UNKNOWN = 2, 4, 5, 999
+INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, ALREADY_INITIALISED, UNKNOWN = 2, 3, 4, 5, 999
 
 _RESTART = "Restart the machine; if it comes back, look for `Xid` in the kernel log."
 
@@ -92,7 +92,7 @@ _TROUBLES: dict[TroubleState, Trouble] = {
         Trouble(
             "operating_system",
             "The operating system refuses the NVIDIA driver's calls.",
-            "Look into the kernel log; a sandbox or container must let /dev/nvidia* and /dev/nvidiactl through.",
+            "Look into the kernel log; a sandbox or container must let /dev/nvidia* through.",
         ),
         Trouble(
             "out_of_memory",
@@ -126,8 +126,8 @@ WHOLE: frozenset[TroubleState] = frozenset(
 """States of the driver; all others may be of one device, beside which others go on."""
 BY_HAND: frozenset[TroubleState] = frozenset(
     {
-        "library_missing", "driver_not_loaded", "version_mismatch", "not_supported", "no_permission", "container",
-        "no_gpu", "insufficient_power", "corrupted_inforom",
+        "library_missing", "driver_not_loaded", "version_mismatch", "not_supported", "no_permission",
+        "container", "no_gpu", "insufficient_power", "corrupted_inforom",
     }
 )  # fmt: skip
 """States that only a person ends: asked again once a minute."""

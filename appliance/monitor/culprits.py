@@ -2,7 +2,8 @@
 
 | what happened | what follows |
 | --- | --- |
-| a call ended two children within ten minutes | it is left out for five minutes; all other sensors go on |
+| a call ended two children within ten minutes | it is left out for three minutes; all other sensors go on |
+| the same of a call that all of NVML needs | for five seconds: a driver that was reset may soon be back |
 | tried again, it ends a child at once | it is left out for twice as long, an hour at most |
 | tried again, it does no harm for ten minutes | forgotten |
 
@@ -15,9 +16,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from appliance.hardware.troubles import NEEDED
+
 STRIKES = 2
 _REMEMBERED_S = 600.0
-_FIRST_S = 300.0
+_FIRST_S, _FIRST_OF_NEEDED_S = 180.0, 5.0
 _LONGEST_S = 3600.0
 _MOST = 32
 
@@ -46,7 +49,8 @@ class Culprits:
             one = kept.pop(blame, _Culprit())
             one = replace(one, strikes=one.strikes + 1, last_at=now)
             if one.strikes >= STRIKES:
-                left_out_s = min(one.left_out_s * 2 or _FIRST_S, _LONGEST_S)
+                first_s = _FIRST_OF_NEEDED_S if blame.partition(" ")[0] in NEEDED else _FIRST_S
+                left_out_s = min(one.left_out_s * 2 or first_s, _LONGEST_S)
                 one = replace(one, left_out_s=left_out_s, until=now + left_out_s)
             kept[blame] = one
         return Culprits(MappingProxyType(dict(list(kept.items())[-_MOST:])))

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from appliance.hardware.sensors import Sample
+from appliance.monitor.culprits import Culprits
 from appliance.monitor.pace import Pace
 from appliance.monitor.process import ChildEnded, SensorChild
 from appliance.monitor.wire import parse
@@ -50,6 +51,7 @@ class SensorWatch:
         self._pace, self._timing, self._clock, self._env = pace, timing, clock, env
         self._take, self._meanwhile = take, meanwhile
         self._child: SensorChild | None = None
+        self._culprits = Culprits()
         self._wanted = False
         self._heard_at: float | None = None
         self._since = clock()
@@ -134,7 +136,7 @@ class SensorWatch:
 
     async def _live(self) -> int:
         """One life of the child, until it ends, hangs or is not wanted; how many samples it gave."""
-        child = await SensorChild.spawn(self._env)
+        child = await SensorChild.spawn(self._env, self._culprits.skips(self._clock()))
         self._child = child
         samples, heard = 0, self._clock()
         try:
@@ -158,6 +160,11 @@ class SensorWatch:
         finally:
             self._child = None
             await child.end()
+        if self.wanted:
+            blame = child.blame()
+            self._culprits = self._culprits.after(blame, self._clock())
+            if blame is not None:
+                log.warning("the sensor child ended in %s", blame)
         return samples
 
     async def _without(self, seconds: float) -> None:

@@ -28,6 +28,11 @@ class FakeMachine:
         """Every call answers "GPU is lost"."""
         self.set(**nvml_stub.failing(15))
 
+    def without(self, *symbols: str) -> FakeMachine:
+        """The same machine with a driver that lacks these functions."""
+        library = nvml_stub.build(self.state.parent, symbols)
+        return replace(self, env={**self.env, "LD_LIBRARY_PATH": str(library.parent)})
+
     def logging(self) -> FakeMachine:
         """The same machine, whose calls are noted for `calls`."""
         return replace(self, env={**self.env, "FAKE_NVML_LOG": str(self.log)})

@@ -1,7 +1,7 @@
 """One look at one NVIDIA device through NVML. Each function raises NvmlDown when the device is lost.
 
-What changes each second is in `look`; thresholds, the highest clocks and processes are read less often by whoever
-looks. Implausible values are None: a sensor that says 0 degrees or 200 says nothing.
+What changes each second is in `look`; thresholds, the highest clocks and processes are read less often.
+Implausible values are None: a sensor that says 0 degrees or 200 says nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from appliance.hardware.nvml import fields, query, refusal
 from appliance.hardware.sensors.values import Counter, GpuSample
+from appliance.hardware.troubles import ABSENT, NOT_SUPPORTED
 from appliance.hardware.types import Gpu
 
 Processes = tuple[tuple[int, int | None], ...]
@@ -26,7 +27,8 @@ _SHUTDOWN_MARGIN, _SLOWDOWN_MARGIN, _MAX_MARGIN = 193, 194, 196
 """The same on Ada and later: margins at which it begins, small numbers of both signs."""
 _MEMORY_TEMPERATURE = 82
 _COUNTERS: Mapping[int, Counter] = {
-    269: "sw_thermal", 270: "hw_thermal", 271: "power_brake", 74: "power_cap", 75: "policy_thermal", 76: "sync_boost",
+    269: "sw_thermal", 270: "hw_thermal", 271: "power_brake",
+    74: "power_cap", 75: "policy_thermal", 76: "sync_boost",
 }  # fmt: skip
 _EACH_SECOND = (_MEMORY_TEMPERATURE, *_COUNTERS)
 _GRAPHICS, _MEMORY = 0, 2
@@ -124,20 +126,18 @@ def memory(handle: Any) -> Memory:
     """Memory version 2, else 1; unknown on unified-memory devices, which refuse both or say a total of 0."""
     info = query("nvmlDeviceGetMemoryInfo", handle, MEMORY_V2) or query("nvmlDeviceGetMemoryInfo", handle)
     if info is None:
-        both = (refusal("nvmlDeviceGetMemoryInfo", handle, *more) for more in ((MEMORY_V2,), ()))
-        return Memory(shared=all(code in (3, 13) for code in both))
+        newer, older = (refusal("nvmlDeviceGetMemoryInfo", handle, *more) for more in ((MEMORY_V2,), ()))
+        return Memory(shared=newer in ABSENT and older == NOT_SUPPORTED)
     if not info.total:
         return Memory(shared=True)
     if info.free > info.total:
         return Memory(int(info.total))
     reserved = getattr(info, "reserved", None)
-    return Memory(
-        int(info.total), int(info.free), int(info.used), None if reserved is None else int(reserved)
-    )
+    return Memory(int(info.total), int(info.free), int(info.used), reserved)
 
 
 def processes(handle: Any, total: int | None) -> Processes | None:
-    """Who computes on it. Milliseconds under the driver's lock: ask seldom. WSL tells absurd sizes: unknown."""
+    """Who computes on it: milliseconds under the driver's lock. WSL tells absurd sizes: unknown."""
     found = query("nvmlDeviceGetComputeRunningProcesses", handle)
     if found is None:  # drivers before R510
         found = query("nvmlDeviceGetComputeRunningProcesses_v2", handle)

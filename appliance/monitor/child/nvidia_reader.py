@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ class _Device:
     path: Path | None
     """Where the kernel tells whether it sleeps."""
     clocks: sensor.Clocks
-    limits: sensor.Limits = sensor.Limits()
+    limits: sensor.Limits = field(default_factory=sensor.Limits)
     limits_at: float = float("-inf")
     processes: sensor.Processes | None = None
     processes_at: float = float("-inf")
@@ -83,10 +83,8 @@ class NvidiaReader:
             self._after_reading()
         rows += [replace(sensor.blank(gpu), asleep=True) for gpu, _ in self._asleep]
         read = {row.id for row in rows}
-        rows += [
-            replace(sensor.blank(gpu), trouble=self._troubles.get(key)) for key, gpu in self._missing().items()
-            if key not in read
-        ]  # fmt: skip
+        gone = {key: gpu for key, gpu in self._missing().items() if key not in read}
+        rows += [replace(sensor.blank(gpu), trouble=self._troubles.get(key)) for key, gpu in gone.items()]
         return sorted(rows, key=lambda row: row.index)
 
     def refresh_processes(self) -> None:

@@ -7,8 +7,8 @@ It is a process of its own because a vendor's library may hang or crash. Lines o
     processes           ask for the GPU's processes with the next sample
 
 It ends when stdin closes, and so dies with its parent however that dies, even while a driver call hangs; on
-Linux the kernel kills it, too. It ends itself when one call outlives its deadline (`watchdog.py`). What it is to do
-otherwise stands in its argument, a JSON object: see `Orders`.
+Linux the kernel kills it, too. It ends itself when one call outlives its deadline (`watchdog.py`). Its argument
+is a JSON object: see `Orders`.
 """
 
 from __future__ import annotations

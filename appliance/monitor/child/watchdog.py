@@ -1,8 +1,8 @@
 """Ends the sensor child when one call hangs, and leaves the call's name where the parent finds it.
 
-Every NVML call is announced here by `hardware.nvml`, every other look by the sensor. The name of the call that
-runs stands in a file that the parent gave, so that it outlives a crash inside a vendor's library. A thread ends the
-process when the call outlives its deadline; a library that hangs can't be called back in any other way.
+Every NVML call is announced here by `hardware.nvml`, every other look by the sensor. The name of the call
+that runs stands in a file that the parent gave, so that it outlives a crash inside a vendor's library. A
+thread ends the process when the call outlives its deadline: a library that hangs can't be called back.
 """
 
 from __future__ import annotations
