@@ -13,8 +13,7 @@ A call is its name and its device: what hangs on one GPU may be well on the othe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
 
 from appliance.hardware.troubles import NEEDED
 
@@ -38,7 +37,7 @@ class _Culprit:
 class Culprits:
     """The calls under suspicion, by name."""
 
-    calls: Mapping[str, _Culprit] = MappingProxyType({})
+    calls: Mapping[str, _Culprit] = field(default_factory=dict)
 
     def after(self, blame: str | None, now: float) -> Culprits:
         """A child ended that was to go on: in that call, or in none."""
@@ -53,7 +52,7 @@ class Culprits:
                 left_out_s = min(one.left_out_s * 2 or first_s, _LONGEST_S)
                 one = replace(one, left_out_s=left_out_s, until=now + left_out_s)
             kept[blame] = one
-        return Culprits(MappingProxyType(dict(list(kept.items())[-_MOST:])))
+        return Culprits(dict(list(kept.items())[-_MOST:]))
 
     def skips(self, now: float) -> dict[str, float]:
         """What the next child leaves out, and for how many seconds."""

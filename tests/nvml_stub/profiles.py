@@ -31,7 +31,8 @@ THINKPAD_THAT_ALWAYS_THROTTLES: Profile = {
 DESKTOP_ADA: Profile = {
     "name": "NVIDIA GeForce RTX 4090",
     "temp": 64, "margin": 20, "fan": 42, "fan_rpm": 1350, "util": 88, "power_mw": 310_000,
-    "limit_mw": 450_000, "counters": 1, "total_mib": 24_564, "used_mib": 9000, "reserved_mib": 500, **_NO_THRESHOLDS, **_MARGINS,
+    "limit_mw": 450_000, "counters": 1, "total_mib": 24_564, "used_mib": 9000, "reserved_mib": 500,
+    **_NO_THRESHOLDS, **_MARGINS,
 }  # fmt: skip
 """Margins only: no threshold is told in degrees."""
 
@@ -64,7 +65,8 @@ WSL: Profile = {
 VGPU: Profile = {
     "name": "NVIDIA A40-8Q",
     "temp": "absent", "t_shutdown": "absent", "t_slowdown": "absent", "t_gpumax": "absent",
-    "margin": "absent", "power_mw": "absent", "limit_mw": "absent", "total_mib": 8192, "used_mib": 700, "reserved_mib": 400,
+    "margin": "absent", "power_mw": "absent", "limit_mw": "absent", "total_mib": 8192,
+    "used_mib": 700, "reserved_mib": 400,
 }  # fmt: skip
 """A virtual GPU: no temperature, no power, no fan."""
 
