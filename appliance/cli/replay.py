@@ -33,12 +33,13 @@ def replay(trace: str | None, settings_file: Path | None, last: str | None, as_j
     doctor --bundle` has made, or - for stdin. No daemon is asked, and nothing is changed.
     """
     from appliance.cli.replay_text import print_report
-    from appliance.operations import replay as room
+    from appliance.operations.replay.reading import read
+    from appliance.operations.replay.run import replay as run
     from appliance.operations.replay.settings_of import under_of
 
     source = _source(trace, last)
     under = under_of(settings_file, source, find_paths())
-    report = room.replay(room.read(source.data, source.name), under)
+    report = run(read(source.data, source.name), under)
     if as_json:
         emit({**report.to_json(), "settings": under.to_json()})
     else:

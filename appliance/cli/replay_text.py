@@ -7,14 +7,13 @@ from collections.abc import Mapping
 
 from appliance.cli.output import cell, say, say_wrapped, show, table
 from appliance.operations.replay import Report, Under
+from appliance.operations.replay.reading import UNIX
 from appliance.operations.replay.values import Moved, Verdict
 from appliance.text import clean_line
 from appliance.units import duration
 
 MOST_LINES = 200
 """Of each part; `--json` has all."""
-_ERA = 1e8
-"""Times below it count from 0, later ones are Unix seconds."""
 
 
 def print_report(report: Report, under: Under) -> None:
@@ -37,7 +36,7 @@ def print_report(report: Report, under: Under) -> None:
 
 def when(at: float, begins: float) -> str:
     """`1:07.5` of a trace that begins at 0, else the time of day."""
-    if begins >= _ERA:
+    if begins >= UNIX:
         return time.strftime("%H:%M:%S", time.localtime(at))
     minutes, seconds = divmod(at, 60)
     text = f"{seconds:04.1f}" if round(seconds % 1, 1) else f"{seconds:02.0f}"

@@ -14,6 +14,8 @@ from appliance.units import duration
 
 SILENT_S = 15.0
 """Samples further apart leave a time of which nothing can be said."""
+UNIX = 1e8
+"""Times below it count from 0, later ones are Unix seconds."""
 _WIDEST_S = 400 * 86_400.0
 
 
@@ -71,17 +73,16 @@ def _refuse_two_clocks(steps: list[Step], name: str) -> None:
 
 def _notes(steps: list[Step], disordered: int) -> tuple[str, ...]:
     notes = []
-    if disordered:
+    if disordered and steps[0].at >= UNIX:  # a written trace is in the order that its writer thinks in
         lines = "1 line stands" if disordered == 1 else f"{disordered:,} lines stand"
         notes.append(f"{lines} before an earlier moment; all are taken in the order of time.")
     times = [step.at for step in steps if isinstance(step.what, Sampled)]
     means = sum(isinstance(step.what, Sampled) and step.what.step > 1 for step in steps)
     gaps = [later - at for at, later in pairwise(times) if later - at > SILENT_S]
     if gaps and not means:
-        notes.append(
-            f"{len(gaps)} silences between samples, the longest {duration(max(gaps))}: "
-            "of these times nothing is said about heat."
-        )
+        many = f"{len(gaps)} silences between samples, the longest of {duration(max(gaps))}"
+        told = many if len(gaps) > 1 else f"1 silence between samples, of {duration(gaps[0])}"
+        notes.append(f"{told}: nothing is known of the heat then.")
     if means:
         notes.append(
             f"{means:,} samples are means of a minute: what was shorter can't be seen in them, "
