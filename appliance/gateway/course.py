@@ -150,7 +150,10 @@ class Course:
         if self.route != "local":
             return {}
         now = self.conditions
-        return {"thermal": now.thermal, "power": now.power, "streams": self.streams, "plan": now.plan}
+        return {
+            "thermal": now.thermal, "power": now.power, "streams": self.streams, "plan": now.plan,
+            "places": ",".join(now.places) or None,
+        }  # fmt: skip
 
     def outcome(self, running: int, *, ok: bool) -> Outcome:
         """What the speed baseline learns from it."""

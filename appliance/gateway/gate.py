@@ -32,6 +32,7 @@ class Gate:
         self.remotes = ports.remotes
         self.host = ports.host
         self.privacy = ports.privacy
+        self.recorder = ports.recorder
         self.limits = limits
         self.metrics = Metrics()
         self.closing = Closing()

@@ -21,6 +21,7 @@ from appliance.gateway import filter as fields
 from appliance.gateway.admission import Place
 from appliance.gateway.ask import Ask
 from appliance.gateway.badfield import BadField
+from appliance.gateway.choices import Choices
 from appliance.gateway.course import Course
 from appliance.gateway.failures import UpstreamError, UpstreamFailed, UpstreamRefused
 from appliance.gateway.gate import Gate
@@ -28,7 +29,7 @@ from appliance.gateway.held import held, unheard
 from appliance.gateway.ports import RemoteTarget, ReportedOutcome
 from appliance.gateway.pump import Pump, Sink
 from appliance.gateway.secluded import secluded
-from appliance.routing import FAILED_NOW, Decision, Side, View, after_failure, after_wait, decide, heat
+from appliance.routing import FAILED_NOW, Decision, Side, View, after_failure, heat
 
 _MAX_MOVES = 8
 """Decisions for one request: local, each of a few remotes, and back."""
@@ -52,6 +53,7 @@ class Journey:
         self._ask = ask
         self._course = course
         self._sink = sink
+        self._choices = Choices(gate, ask, course.request_id)
         self._failed: set[str] = set()
         """Sides that failed for this request, `local` or `remote NAME`: none is asked twice."""
         self._wished_s: float | None = None
@@ -59,8 +61,7 @@ class Journey:
 
     async def run(self) -> None:
         """Until the reply is complete. Raises Rejected, UpstreamRefused, UpstreamFailed."""
-        ask = self._ask
-        decision = decide(ask.features, self._gate.view(ask.served, ask.features))
+        decision = self._choices.first()
         last: ApplianceError | None = None
         for _ in range(_MAX_MOVES):
             if decision.target == "reject":
@@ -96,7 +97,7 @@ class Journey:
     def _after(self, decision: Decision, cause: str) -> Decision:
         side: Side = "local" if decision.target == "local" else "remote"
         self._failed.add("local" if side == "local" else f"remote {decision.remote}")
-        return after_failure(self._ask.features, self._left(), side, cause, remote=decision.remote)
+        return self._choices.failed(self._left(), side, cause, decision.remote)
 
     def _left(self) -> View:
         """The machine now, without the sides that have failed for this request."""
@@ -119,7 +120,7 @@ class Journey:
             raise refused
         tokens = refused.prompt_tokens
         if decision.target == "local" and refused.too_long and tokens is not None:
-            moved = decide(replace(self._ask.features, prompt_tokens=tokens), self._left())
+            moved = self._choices.refused(self._left(), tokens)
             if moved.target == "remote":
                 return moved
         raise refused
@@ -207,8 +208,7 @@ class Journey:
         limit = self._gate.host.settings().routing.max_wait
         async with self._gate.closing.bounds(waits=True):
             while not await place.wait(max(0.0, limit)):
-                view = self._gate.view(self._ask.served, self._ask.features)
-                moved = after_wait(self._ask.features, view, place.waited_s)
+                moved = self._choices.waited(place.waited_s)
                 if moved.target != "local":
                     return moved
                 limit = max(limit, _ASK_AGAIN_S)

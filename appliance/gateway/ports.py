@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from appliance.engines import Endpoint
     from appliance.gateway.admission import Admission
     from appliance.journal import Row
-    from appliance.routing import LocalView, RemoteView
+    from appliance.journal.timeline import Moment
+    from appliance.routing import Decision, Features, LocalView, RemoteView, View
     from appliance.settings import Settings
 
 ReportedOutcome = Literal["ok", "refused", "timeout", "reset", "5xx", "4xx", "cancelled"]
@@ -66,6 +67,8 @@ class Conditions:
     power: Literal["ac", "battery"] | None = None
     plan: str | None = None
     """Short text key of the plan."""
+    places: tuple[str, ...] = ()
+    """Where the engine works: ids of GPUs, `cpu`. Empty while unknown."""
 
 
 class Held(Protocol):
@@ -212,6 +215,32 @@ class Journal(Protocol):
         ...
 
 
+class Recorder(Protocol):
+    """Keeps what was decided, and what it was decided from. No text of a request is in it."""
+
+    def decided(
+        self,
+        request_id: str,
+        features: Features,
+        view: View,
+        decision: Decision,
+        *,
+        moment: Moment = "first",
+        given: Mapping[str, Any] | None = None,
+        cause: str = "",
+    ) -> None:
+        """Called in the event loop with each decision: it must return at once. `given`: what the router was
+        told beside it; `cause`: words of a side that failed, which stand in the decision's detail."""
+        ...
+
+
+class Unrecorded:
+    """Keeps nothing."""
+
+    def decided(self, request_id: str, features: Features, view: View, decision: Decision, **_: Any) -> None:
+        """Nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ports:
     """All of them, as `make_app` takes them."""
@@ -222,6 +251,7 @@ class Ports:
     host: Host
     privacy: Privacy = field(default_factory=Privacy)
     """Which slots of engines hold prompts that must not be written."""
+    recorder: Recorder = field(default_factory=Unrecorded)
 
 
 class Host(Protocol):

@@ -66,6 +66,10 @@ class Journal:
         """Keep a batch of samples and decisions of before `now`. Never raises for a failing disk."""
         await self._keep(lambda: self._insert_batch(points, decided, now), len(points) + len(decided))
 
+    def lose(self, rows: int) -> None:
+        """Rows that a writer had no room for while the disk was slow."""
+        self.lost += rows
+
     async def forget_between(self, since: float, until: float) -> None:
         """The clock was set back from `until` to `since`: samples that are dated between are dated wrong."""
         await self._keep(lambda: self._forget(since, until), 0)

@@ -85,8 +85,11 @@ def test_a_week_is_bounded_in_rows_and_bytes(tmp_path: Path) -> None:
     for statement in TABLES:
         db.execute(statement)
     devices = ["machine", "cpu", "gpu:GPU-5f2b7c1e-0000-0000-0000-000000000001"]
-    full = Point(0, GPU, 1, "NVIDIA", "cool", 61.5, 70.25, 31.5, 30.5, 4, 123456789, 210.4, 250.0, 1740.0,
-                 98.0, 45.0, 16 << 30, 3 << 30, 9 << 30, 1.0)  # fmt: skip
+    full = Point(
+        0, GPU, name="NVIDIA", state="cool", temperature=61.5, memory_temperature=70.25, headroom=31.5,
+        margin=30.5, reasons=4, slowed_ns=123456789, power=210.4, power_limit=250.0, clock=1740.0, fan=45.0,
+        utilisation=98.0, total=16 << 30, free=3 << 30, used_by_engine=9 << 30, factor=1.0,
+    )  # fmt: skip
     end = MIDDAY + 8 * 86_400
     for at in range(int(MIDDAY), int(end) - 3_600, 3_600):
         with db:

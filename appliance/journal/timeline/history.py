@@ -13,9 +13,9 @@ from appliance.journal.timeline.values import COLUMNS, CPU, MACHINE, STATES
 
 MOST_ROWS = 1_500
 """Rows of one device; where there are more, each stands for a longer time."""
-_OF_CPU = ("temperature", "headroom", "slowed_ns", "clock", "factor")
+_OF_CPU = ("temperature", "headroom", "critical_at", "slowed_ns", "clock", "factor")
 _OF_MACHINE = COLUMNS[COLUMNS.index("factor") :]
-_OF_GPU = COLUMNS[: COLUMNS.index("factor") + 1]
+_OF_GPU = tuple(name for name in COLUMNS[: COLUMNS.index("factor") + 1] if name != "critical_at")
 _HIGHEST = ("temperature", "memory_temperature", "slowed_ns", "used_by_engine", "swap_used", "waiting")
 _PLUGGED = COLUMNS.index("plugged") + 2
 _LOWEST = ("headroom", "margin", "factor", "free", "ram_available", "plugged")

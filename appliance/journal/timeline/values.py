@@ -10,7 +10,7 @@ One line is one object. What is unknown may be left out or null; both read the s
      "features": {...}, "view": {...}, "given": {}}
     {"at": ..., "kind": "request", "request_id": "req_..", "served_model": "qwen3-8b:Q4_K_M",
      "route": "local", "tokens_per_second": 31.0, "thermal": "cool", "power": "ac", "streams": 1,
-     "plan": "b10434/37/f16", "places": "GPU-5f..", ...}
+     "plan": "b10434/37/f16", "places": ["GPU-5f.."], ...}
 
 A sample has the fields of `Point` but its name, a decision those of `Decided`, an event those of `Event` (its
 kind is called `event` there), a request those of `Row` without `started_at` (it is `at`) and without the
@@ -54,6 +54,8 @@ class Point:
     memory_temperature: float | None = None
     headroom: float | None = None
     margin: float | None = None
+    critical_at: float | None = None
+    """Of a CPU: the temperature of danger. Its `headroom` is to where it only begins to slow down."""
     reasons: int | None = None
     slowed_ns: int | None = None
     """The counters that mean heat, summed."""
@@ -123,7 +125,7 @@ def moment_of(entry: Entry) -> float:
 def to_line(entry: Entry) -> dict[str, Any]:
     """The object of its line; what is unknown is left out."""
     if isinstance(entry, Row):
-        found = entry.to_json()
+        found = entry.to_json() | {"places": entry.places.split(",") if entry.places else None}
         kind, left = "request", frozenset({"started_at", "client"})
     elif isinstance(entry, Event):
         found = entry.to_json() | {"event": entry.kind}
