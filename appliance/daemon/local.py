@@ -11,16 +11,17 @@ from dataclasses import replace
 from appliance.catalog import ModelRef
 from appliance.daemon import differences
 from appliance.daemon.here import Here
+from appliance.daemon.places import places_of
 from appliance.daemon.pool import Pool, Seat
 from appliance.daemon.queues import together
 from appliance.daemon.served import ServingSnapshot
-from appliance.daemon.speeds import BandwidthLearner, conditions_of, power_of
+from appliance.daemon.speeds import BandwidthLearner, conditions_of
 from appliance.daemon.standing import state_of, why_not
 from appliance.engines import Endpoint, Lease
 from appliance.errors import UnknownModel
 from appliance.gateway.admission import Admission, QueueSnapshot
 from appliance.gateway.ports import Conditions, Outcome, Served
-from appliance.monitor import Monitor, heat_factor, speed_key
+from appliance.monitor import CPU, Monitor, Pressure, pressure_on, speed_key
 from appliance.operations.lessons.speeds import plan_key
 from appliance.operations.models import Library
 from appliance.routing import LocalView
@@ -54,7 +55,7 @@ class LocalSide:
         if default is None:
             return None
         snapshot = together([seat.queue.snapshot for seat in self._pool], default.queue.snapshot)
-        usual, factor = snapshot.predicted_wait, heat_factor(self._monitor.snapshot)
+        usual, factor = snapshot.predicted_wait, self._pressure(default).factor
         return replace(snapshot, predicted_wait=None if usual is None else usual / factor)
 
     def resolve(self, name: str | None) -> Served:
@@ -87,7 +88,7 @@ class LocalSide:
             return None
         if seat is not None:
             self._pool.estimate(seat)
-        heat, settings = self._monitor.snapshot, self._library.settings
+        heat, settings = self._pressure(seat), self._library.settings
         queue = seat.queue.snapshot if seat is not None else None
         snapshot = seat.serving.snapshot if seat is not None else ServingSnapshot()
         now = time.monotonic()
@@ -167,9 +168,19 @@ class LocalSide:
         codes += [code for code in differences.codes(snapshot) if code not in codes]
         if self._library.settings.engine.accept_cpu and "cpu_fallback" in codes:
             codes.remove("cpu_fallback")
-        if self._monitor.snapshot.thermal == "throttled":
+        if self._slowed(self._pressure(seat)):
             codes.append("throttled")
         return tuple(codes)
+
+    def _pressure(self, seat: Seat | None) -> Pressure:
+        """Heat, as it counts for this model."""
+        heat = self._monitor.snapshot
+        places = places_of(seat.serving.snapshot, heat.gpus) if seat is not None else ()
+        return pressure_on(heat, places)
+
+    def _slowed(self, heat: Pressure) -> bool:
+        """The state may outlive the slowness by `dwell`; an answer at usual speed is not less than asked."""
+        return heat.thermal == "throttled" and heat.factor < self._library.settings.governor.slow
 
     def finished(self, served: Served, outcome: Outcome) -> None:
         seat, speed = self._pool.find(served.ref), outcome.tokens_per_second
@@ -181,11 +192,15 @@ class LocalSide:
         if plan is None or (outcome.tokens_out or 0) < SHORTEST_SPEED_SAMPLE or self._others_run(seat):
             return
         tokens = (outcome.tokens_in or 0) + (outcome.tokens_out or 0)
-        power = power_of(self._monitor.snapshot)
+        power = self._monitor.snapshot.power
         key = speed_key(served.ref, plan_key(plan), power, streams=outcome.running, tokens=tokens)
-        self._monitor.observe_speed(key, speed)
+        places = places_of(seat.serving.snapshot, self._monitor.snapshot.gpus)
+        self._monitor.observe_speed(key, speed, places or self._everywhere())
         if self._learner is not None and not self.degraded(served):
             self._learner.learn(plan, outcome, self.conditions(served))
+
+    def _everywhere(self) -> frozenset[str]:
+        return frozenset(self._monitor.snapshot.devices) or frozenset({CPU})
 
     def _others_run(self, seat: Seat) -> bool:
         """Another model works beside it: its speed now says nothing of its own."""
@@ -193,8 +208,9 @@ class LocalSide:
 
     def conditions(self, served: Served) -> Conditions:
         seat = self._pool.find(served.ref)
-        plan = seat.serving.snapshot.plan if seat is not None else None
-        return conditions_of(self._monitor.snapshot, plan)
+        snapshot = seat.serving.snapshot if seat is not None else ServingSnapshot()
+        now = conditions_of(self._pressure(seat), self._monitor.snapshot, snapshot.plan)
+        return replace(now, places=tuple(sorted(places_of(snapshot, self._monitor.snapshot.gpus))))
 
     def models(self) -> Sequence[Served]:
         """What answers now: the default, what is loaded or may be, and those that a remote is configured

@@ -14,21 +14,25 @@ from appliance.daemon.downloads import Downloads
 from appliance.daemon.event_writer import EventWriter
 from appliance.daemon.events import happenings
 from appliance.daemon.fetching import Fetching
+from appliance.daemon.heat_events import HeatEvents
 from appliance.daemon.here import Here
 from appliance.daemon.installing import Installing
 from appliance.daemon.local import LocalSide
 from appliance.daemon.looks import Looks
 from appliance.daemon.machine.gpus import Gpus
 from appliance.daemon.machine.watch import MachineWatch
+from appliance.daemon.places import gpus_used
+from appliance.daemon.points import Load
 from appliance.daemon.pool import Pool, Seat
 from appliance.daemon.prompt_caches import PromptCaches
+from appliance.daemon.recorder import Recorder
 from appliance.daemon.remote_side import RemoteSide
 from appliance.daemon.served import ServingSnapshot
 from appliance.daemon.speeds import BandwidthLearner
 from appliance.daemon.watching import PlanWatch, beside
 from appliance.engines import LogBook
 from appliance.journal import Journal
-from appliance.monitor import Monitor
+from appliance.monitor import Change, Listeners, Monitor, MonitorSnapshot
 from appliance.operations import remote as remote_operations
 from appliance.operations.lessons.learning import Lessons
 from appliance.operations.models import Library
@@ -46,10 +50,14 @@ class Rooms:
         self.library = library
         self.changes = Changes()
         self.journal = Journal(paths.journal_file)
-        self.monitor = Monitor(library.settings.governor)
+        self.monitor = Monitor(
+            library.settings.governor, listeners=Listeners(self._heat_changed, self._sampled)
+        )
         lessons = Lessons(paths.learned)
         self.logs = LogBook()
         self.events = EventWriter(self.journal)
+        self.recorder = Recorder(self.journal, self._load)
+        self._heat_events = HeatEvents(self.events.note)
         self.here = Here(lambda: self.library)
         gpus = Gpus()
         self.prompts = PromptCaches(paths, lambda: self.library.settings)
@@ -78,6 +86,7 @@ class Rooms:
         await self.monitor.start()
         await self.remotes.pool.start()
         self.events.start()
+        self.recorder.start()
         await self.here.look()
         await self.prompts.begin()
         self.pool.start()
@@ -101,6 +110,7 @@ class Rooms:
             ("events", self.events.close()),
             ("remotes", self.remotes.pool.stop()),
             ("monitor", self.monitor.stop()),
+            ("recorder", self.recorder.close()),
             ("journal", self.journal.close()),
         ):
             try:
@@ -134,6 +144,8 @@ class Rooms:
             self.remotes.pool = self._pool(loaded)
             await self.remotes.pool.start()
             await old.stop()
+        if loaded.governor != before.governor:
+            self.monitor.use(loaded.governor)
         if loaded.prompt_cache != before.prompt_cache:
             await self.prompts.apply()
         self.changes.notify()
@@ -141,9 +153,31 @@ class Rooms:
     def _model_changed(self, seat: Seat, before: ServingSnapshot, now: ServingSnapshot) -> None:
         for one in happenings(before, now):
             self.events.note(one.kind, one.ref, one.text, one.detail)
-        engines = [one.serving.snapshot.engine for one in self.pool]
+        everyone = [one.serving.snapshot for one in self.pool]
+        engines = [one.engine for one in everyone]
         pids = {engine.pid for engine in engines if engine is not None and engine.pid is not None}
         self.monitor.set_active(bool(pids))
-        self.monitor.set_busy(any(one.serving.snapshot.state == "busy" for one in self.pool))
+        self.monitor.watch_gpus(gpus_used(everyone))
+        self.monitor.set_busy(any(one.state == "busy" for one in everyone))
         self.monitor.set_engine_pids(pids)
         self.changes.notify()
+
+    def _heat_changed(self, changes: tuple[Change, ...]) -> None:
+        """Something that acts on requests has changed."""
+        self._heat_events.changed(changes, self.monitor.snapshot)
+        self.changes.notify()
+
+    def _sampled(self, seen: MonitorSnapshot) -> None:
+        """There are new values."""
+        self.recorder.on_sample(seen)
+
+    def _load(self) -> Load:
+        """What the engines do now."""
+        queues = [seat.queue.snapshot for seat in self.pool]
+        working = [seat.serving.snapshot.engine for seat in self.pool if seat.queue.snapshot.running]
+        speeds = [e.tokens_per_second for e in working if e is not None and e.tokens_per_second is not None]
+        return Load(
+            sum(queue.running for queue in queues),
+            sum(queue.waiting for queue in queues),
+            sum(speeds) if speeds else None,
+        )

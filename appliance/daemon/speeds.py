@@ -9,7 +9,7 @@ from collections.abc import Callable
 from statistics import median
 
 from appliance.gateway.ports import Conditions, Outcome
-from appliance.monitor import MonitorSnapshot, PowerSource, power_source
+from appliance.monitor import MonitorSnapshot, Pressure
 from appliance.operations.lessons.speeds import plan_key
 from appliance.planning import HOST, Plan
 from appliance.planning.speed.reads import between
@@ -23,19 +23,11 @@ TOGETHER = 3
 """Replies whose median is handed on: one slow reply is an accident."""
 
 
-def power_of(seen: MonitorSnapshot) -> PowerSource:
-    """What feeds the machine; one without a battery is on mains, one that nobody looked at yet is unknown."""
-    if seen.battery is not None:
-        return power_source(seen.battery.plugged)
-    return "unknown" if seen.ram_total is None else "ac"
-
-
-def conditions_of(seen: MonitorSnapshot, plan: Plan | None) -> Conditions:
-    """The machine now; what could not be read is None."""
-    power = power_of(seen)
+def conditions_of(heat: Pressure, seen: MonitorSnapshot, plan: Plan | None) -> Conditions:
+    """The machine now, with its heat as it counts for the model; what could not be read is None."""
     return Conditions(
-        thermal=None if seen.thermal == "unknown" else seen.thermal,
-        power=None if power == "unknown" else power,
+        thermal=None if heat.thermal == "unknown" else heat.thermal,
+        power=None if seen.power == "unknown" else seen.power,
         plan=None if plan is None else plan_key(plan),
     )
 

@@ -63,8 +63,11 @@ def document(parts: Parts) -> dict[str, Any]:
         "plan": None if serving.plan is None else serving.plan.to_json(),
         "engines": [_row(seat) for seat in _in_order(parts.seats)],
         "gpus": [asdict(gpu) for gpu in heat.gpus],
+        "cpu": None if heat.cpu is None else asdict(heat.cpu),
         "thermal": heat.thermal,
         "factor": heat.factor,
+        "eases": heat.eases,
+        "power": heat.power,
         "thermal_message": heat.message,
         "queue": _queue(parts.queue),
         "remotes": [dict(remote) for remote in parts.remotes],
@@ -130,8 +133,10 @@ def notes(serving: ServingSnapshot, heat: MonitorSnapshot) -> Iterable[Note]:
         yield Note(
             "sensor_stale", heat.message or "The sensors don't answer; the values shown are old.", None, None
         )
-    if heat.battery is not None and heat.battery.plugged is False:
-        charge = "" if heat.battery.percent is None else f" ({heat.battery.percent:.0f} %)"
+    if heat.power == "battery":
+        charge = (
+            "" if heat.battery is None or heat.battery.percent is None else f" ({heat.battery.percent:.0f} %)"
+        )
         yield Note(
             "on_battery", f"Running on battery{charge}: expect lower speed.", "Plug in the charger.", None
         )
@@ -237,6 +242,8 @@ def _host(heat: MonitorSnapshot, paths: Paths) -> dict[str, Any]:
     return {
         "ram_total": heat.ram_total,
         "ram_available": heat.ram_available,
+        "swap_total": heat.swap_total,
+        "swap_used": heat.swap_used,
         "cpu_percent": heat.cpu_percent,
         "disk_free": free,
         "battery": None if battery is None else asdict(battery),

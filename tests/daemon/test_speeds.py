@@ -13,10 +13,9 @@ import pytest
 
 from appliance.daemon.local import LocalSide
 from appliance.daemon.served import ServingSnapshot
-from appliance.daemon.speeds import TOGETHER, BandwidthLearner, conditions_of, power_of
+from appliance.daemon.speeds import TOGETHER, BandwidthLearner, conditions_of
 from appliance.gateway.ports import Conditions, Outcome, Served
-from appliance.hardware.types import Battery
-from appliance.monitor import Monitor, MonitorSnapshot
+from appliance.monitor import Monitor, MonitorSnapshot, Pressure
 from appliance.operations.lessons.learning import Lessons
 from appliance.operations.lessons.speeds import plan_key
 from appliance.planning import Plan
@@ -226,19 +225,10 @@ async def test_the_local_side_tells_both_the_journal_and_the_lessons(
         await monitor.stop()
 
 
-@pytest.mark.parametrize(
-    ("seen", "power"),
-    [
-        (MonitorSnapshot(battery=Battery(80.0, True), ram_total=GIB), "ac"),
-        (MonitorSnapshot(battery=Battery(80.0, False), ram_total=GIB), "battery"),
-        (MonitorSnapshot(battery=Battery(80.0, None), ram_total=GIB), "unknown"),
-        (MonitorSnapshot(battery=None, ram_total=GIB), "ac"),
-        (MonitorSnapshot(), "unknown"),
-    ],
-)
-def test_power_is_known_once_somebody_looked(seen: MonitorSnapshot, power: str) -> None:
-    assert power_of(seen) == power
-    assert conditions_of(seen, None) == Conditions(None, None if power == "unknown" else power)
+def test_what_is_not_known_of_the_machine_is_none() -> None:
+    cool = Pressure("cool", 1.0)
+    assert conditions_of(Pressure("unknown", 1.0), MonitorSnapshot(), None) == Conditions(None, None)
+    assert conditions_of(cool, MonitorSnapshot(power="battery"), None) == Conditions("cool", "battery")
 
 
 def test_the_key_of_a_plan_changes_with_what_decides_its_speed() -> None:

@@ -15,6 +15,7 @@ from tests.monitor.conftest import FAST, gone, until
 from tests.nvml_stub.machine import FakeMachine
 
 KEY: SpeedKey = speed_key("m", "p", "ac", streams=1, tokens=100)
+PLACES = {"GPU-00000000-0000-0000-0000-000000000000"}
 
 
 async def test_a_snapshot_has_the_sensors_values(laptop: FakeMachine, monitor: Monitor) -> None:
@@ -72,16 +73,16 @@ async def test_slow_decode_under_heat_is_throttled_with_its_factor(
 ) -> None:
     await until(monitor, lambda s: s.thermal == "cool")
     for _ in range(5):
-        monitor.observe_speed(KEY, 50.0)
+        monitor.observe_speed(KEY, 50.0, PLACES)
     laptop.set(temp=80, reasons=0x20)
     await until(monitor, lambda s: s.thermal == "warm")
     assert monitor.snapshot.factor == 1.0
     for _ in range(3):
-        monitor.observe_speed(KEY, 25.0)
+        monitor.observe_speed(KEY, 25.0, PLACES)
     throttled = await until(monitor, lambda s: s.thermal == "throttled")
     assert throttled.factor == pytest.approx(0.5)
     for _ in range(3):
-        monitor.observe_speed(KEY, 49.0)
+        monitor.observe_speed(KEY, 49.0, PLACES)
     await until(monitor, lambda s: s.thermal == "warm")
     assert monitor.snapshot.factor == 1.0
 
@@ -93,7 +94,7 @@ async def test_a_laptop_that_always_reports_throttling_at_usual_speed_stays_warm
     await until(monitor, lambda s: s.thermal == "warm")
     seen = set()
     for _ in range(40):
-        monitor.observe_speed(KEY, 50.0)
+        monitor.observe_speed(KEY, 50.0, PLACES)
         seen.add(monitor.snapshot.thermal)
         await asyncio.sleep(0.01)
     assert seen == {"warm"}

@@ -8,6 +8,7 @@ import pytest
 
 from appliance.hardware import Battery
 from appliance.hardware.sensors import CpuSample, GpuSample, Sample, reason_names
+from appliance.monitor import DeviceHeat
 from appliance.monitor.snapshot import gpu_view
 from appliance.monitor.wire import parse, to_line
 
@@ -81,4 +82,4 @@ def test_memory_of_the_engine_is_unknown_rather_than_wrong(
     processes: tuple[tuple[int, int | None], ...] | None, pids: set[int], used: int | None
 ) -> None:
     sample = GpuSample("x", 0, "X", "cuda", processes=processes)
-    assert gpu_view(sample, "cool", 0.0, pids).used_by_engine == used
+    assert gpu_view(sample, DeviceHeat("cool"), 0.0, pids).used_by_engine == used

@@ -13,6 +13,7 @@ from appliance.daemon.here import Here
 from appliance.daemon.hooks import Hooks, NobodyWaits
 from appliance.daemon.machine.gpus import Gpus
 from appliance.daemon.machine.guard import Guard
+from appliance.daemon.places import places_of
 from appliance.daemon.pool.mover import Mover, Note
 from appliance.daemon.pool.seat import Seat
 from appliance.daemon.room import Room
@@ -201,11 +202,16 @@ class Pool:
         self._mover.wake()
         await done
 
+    def _speed_factor(self, name: str) -> float:
+        """Speed now over usual speed of a model."""
+        heat, seat = self._monitor.snapshot, self._seats.get(name)
+        return heat_factor(heat, places_of(seat.serving.snapshot, heat.gpus) if seat is not None else ())
+
     def _new(self, ref: ModelRef) -> Seat:
         self._forget_one()
         queue = Admission(
             1, self._library.settings.routing.max_queue,
-            learn_scale=lambda: heat_factor(self._monitor.snapshot), on_change=self._mover.wake,
+            learn_scale=partial(self._speed_factor, ref.ref), on_change=self._mover.wake,
         )  # fmt: skip
         changed = partial(self._changed, ref.ref)
         serving = Serving(
