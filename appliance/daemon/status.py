@@ -134,9 +134,8 @@ def notes(serving: ServingSnapshot, heat: MonitorSnapshot) -> Iterable[Note]:
             "sensor_stale", heat.message or "The sensors don't answer; the values shown are old.", None, None
         )
     if heat.power == "battery":
-        charge = (
-            "" if heat.battery is None or heat.battery.percent is None else f" ({heat.battery.percent:.0f} %)"
-        )
+        percent = heat.battery.percent if heat.battery is not None else None
+        charge = "" if percent is None else f" ({percent:.0f} %)"
         yield Note(
             "on_battery", f"Running on battery{charge}: expect lower speed.", "Plug in the charger.", None
         )

@@ -45,12 +45,30 @@ async def test_a_monitor_begins_inactive_with_cpu_and_ram_and_no_child(laptop: F
 
 
 async def test_a_cpu_engine_lets_the_gpu_sleep(laptop: FakeMachine, monitor: Monitor) -> None:
-    await until(monitor, lambda s: bool(s.gpus))
+    """It stays in the list with what is known of it, and without a reading."""
+    seen = await until(monitor, lambda s: bool(s.gpus) and s.gpus[0].temperature == 60)
     monitor.watch_gpus(False)
-    await until(monitor, lambda s: not s.gpus)
-    assert monitor.snapshot.ram_available is not None
+    let_go = await until(monitor, lambda s: s.gpus[0].temperature is None)
+    gpu = let_go.gpus[0]
+    assert (gpu.id, gpu.name, gpu.total) == (seen.gpus[0].id, seen.gpus[0].name, 8192 << 20)
+    assert (gpu.free, gpu.reasons, gpu.power, gpu.watched) == (None, None, None, False)
+    assert let_go.ram_available is not None
+    laptop.set(temp=61)
     monitor.watch_gpus(True)
-    await until(monitor, lambda s: bool(s.gpus))
+    again = await until(monitor, lambda s: s.gpus[0].temperature == 61)
+    assert again.gpus[0].watched
+    assert again.restarts == 0
+
+
+async def test_old_heat_of_a_gpu_that_no_engine_uses_ends_after_the_dwell(
+    laptop: FakeMachine, monitor: Monitor
+) -> None:
+    laptop.set(temp=96)
+    await until(monitor, lambda s: s.thermal == "critical")
+    began = time.monotonic()
+    monitor.watch_gpus(False)
+    await until(monitor, lambda s: s.thermal != "critical")
+    assert time.monotonic() - began >= 0.5
 
 
 async def test_idle_engines_are_looked_at_less_often(monitor: Monitor) -> None:
@@ -60,7 +78,7 @@ async def test_idle_engines_are_looked_at_less_often(monitor: Monitor) -> None:
     assert not monitor.snapshot.stale
 
 
-async def test_idle_and_hot_is_looked_at_as_often_as_under_load(
+async def test_idle_and_critical_is_looked_at_as_often_as_under_load(
     laptop: FakeMachine, monitor: Monitor
 ) -> None:
     await until(monitor, lambda s: s.thermal == "cool")
@@ -68,6 +86,9 @@ async def test_idle_and_hot_is_looked_at_as_often_as_under_load(
     assert await seconds_of_samples(monitor, 4) >= 0.5  # 0.25 s each
     laptop.set(temp=93)
     await until(monitor, lambda s: s.thermal == "warm")
+    assert await seconds_of_samples(monitor, 4) >= 0.5  # it is shown, and changes nothing
+    laptop.set(temp=96)
+    await until(monitor, lambda s: s.thermal == "critical")
     assert await seconds_of_samples(monitor, 20) < 3  # 0.05 s each; 5 s at the idle pace
     laptop.set(temp=60)
     await until(monitor, lambda s: s.thermal == "cool")
