@@ -16,6 +16,7 @@ from appliance.client.transport import Transport
 from appliance.errors import NoDaemon
 
 if TYPE_CHECKING:
+    from appliance.client.history import HistoryDocument
     from appliance.client.library import CatalogRow, EngineList, EventPage, LogPage, SettingRow
     from appliance.paths import Paths
 
@@ -79,8 +80,6 @@ class Client:
         theirs = self._record.version
         return theirs if theirs is not None and theirs != __version__ else None
 
-    # what is
-
     def status(self) -> StatusSnapshot:
         """Everything at one moment."""
         return StatusSnapshot.parse(self.call("GET", "/api/status"))
@@ -123,6 +122,12 @@ class Client:
 
         return rows(SettingRow)(self.call("GET", "/api/settings").get("settings"))
 
+    def history(self, seconds: int = 3_600, step: int | None = None, device: str = "") -> HistoryDocument:
+        """The figures of devices over the last `seconds`, in steps of 1 or 60; None: what suits."""
+        from appliance.client.history import HistoryDocument, path_of
+
+        return HistoryDocument.parse(self.call("GET", path_of(seconds, step, device), timeout_s=PROBE_S))
+
     def pinned(self) -> tuple[str, ...]:
         """The models of the setting `models.pinned`, as they are written there."""
         value = next((row.value for row in self.settings() if row.key == "models.pinned"), None)
@@ -156,8 +161,6 @@ class Client:
         """How `model` would be laid out here. None leaves the choice to the planner."""
         body = {"model": model, "ctx": ctx, "parallel": parallel, "kv": kv, "gpu_layers": gpu_layers}
         return PlanDocument.parse(self.call("POST", "/api/plan", body, timeout_s=PROBE_S))
-
-    # what to do
 
     def start_download(self, ref: str, *, accept_license: bool = False, rate: int | None = None) -> StartRow:
         """Begin (or join, or resume) the transfer of a model; `rate` in bytes per second at most.

@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 
 from aiohttp import web
 
-from appliance.gateway.control_door import Call, Door, number, switch, with_body
+from appliance.gateway.control_door import Call, Door, moment, number, one_of, switch, with_body
 from appliance.gateway.control_events import events
 from appliance.gateway.control_ports import Control, Document
 
@@ -45,6 +45,8 @@ def _house(made: _Routes, control: Control) -> None:
         "/journal/events",
         lambda r: control.journal_events(number(r, "limit", 50), number(r, "after", 0)),
     )
+    made.add("GET", "/history", lambda r: _history(control, r))
+    made.add("GET", "/timeline", lambda r: _timeline(control, r))
     made.add("GET", "/settings", lambda _: control.settings())
     made.add("PATCH", "/settings", lambda r: with_body(r, control.set_setting))
     made.add("DELETE", "/prompts", lambda _: control.forget_prompts())
@@ -86,6 +88,15 @@ def _engine(made: _Routes, control: Control) -> None:
 def _logs(control: Control, r: web.Request) -> Awaitable[Document]:
     after, limit = number(r, "after", 0), number(r, "limit", 500)
     return control.logs(after, limit, r.query.get("model", ""), switch(r, "newest"))
+
+
+def _history(control: Control, r: web.Request) -> Awaitable[Document]:
+    step = {"auto": None, "1": 1, "60": 60}[one_of(r, "step", ("auto", "1", "60"))]
+    return control.history(number(r, "seconds", 3_600), step, r.query.get("device") or None)
+
+
+def _timeline(control: Control, r: web.Request) -> Awaitable[Document]:
+    return control.timeline(number(r, "seconds", 3_600), moment(r, "after"), number(r, "limit", 1_000))
 
 
 def _remotes(made: _Routes, control: Control) -> None:

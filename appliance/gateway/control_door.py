@@ -101,3 +101,22 @@ def switch(request: web.Request, name: str) -> bool:
     if text not in ("0", "1"):
         raise UsageError(f"{name} is neither 0 nor 1.")
     return text == "1"
+
+
+def one_of(request: web.Request, name: str, words: tuple[str, ...]) -> str:
+    """One of the words; not given is the first. Raises UsageError."""
+    text = request.query.get(name, words[0])
+    if text not in words:
+        raise UsageError(f"{name} is none of: {', '.join(words)}.")
+    return text
+
+
+def moment(request: web.Request, name: str) -> float | None:
+    """Unix seconds with or without a fraction; None when not given. Raises UsageError."""
+    text = request.query.get(name)
+    if text is None:
+        return None
+    whole, _, part = text.partition(".")
+    if not (text.isascii() and whole.isdigit() and (part or "0").isdigit() and len(text) <= 24):
+        raise UsageError(f"{name} is no time in Unix seconds.")
+    return float(text)

@@ -73,6 +73,7 @@ CALLS: list[tuple[Callable[[Client], object], str, str, object]] = [
     (lambda c: c.remove_remote("v"), "DELETE", "/api/remotes/v", None),
     (lambda c: c.test_remote("v"), "POST", "/api/remotes/v/test", {}),
     (lambda c: c.journal(7), "GET", "/api/journal", None),
+    (lambda c: c.history(), "GET", "/api/history", None),
     (lambda c: c.settings(), "GET", "/api/settings", None),
     (
         lambda c: c.set_setting("goals.decode", 20),

@@ -129,6 +129,10 @@ async def test_a_body_in_a_false_encoding_is_a_400(url: str) -> None:
         ("GET", "/api/logs?after=5&limit=9", None, ("logs", (5, 9, "", False))),
         ("GET", "/api/logs?limit=9&newest=1&model=a:Q4_1", None, ("logs", (0, 9, "a:Q4_1", True))),
         ("GET", "/api/journal/events?limit=9&after=5", None, ("journal_events", (9, 5))),
+        ("GET", "/api/history", None, ("history", (3_600, None, None))),
+        ("GET", "/api/history?seconds=60&step=1&device=cpu", None, ("history", (60, 1, "cpu"))),
+        ("GET", "/api/timeline?limit=5", None, ("timeline", (3_600, None, 5))),
+        ("GET", "/api/timeline?after=17.25", None, ("timeline", (3_600, 17.25, 1_000))),
         ("POST", "/api/remotes/lab/test", None, ("test_remote", ("lab",))),
     ],
 )
@@ -140,7 +144,16 @@ async def test_each_route_asks_for_what_it_names(
     assert scripted.asked == [asked]
 
 
-@pytest.mark.parametrize("path", ["/api/logs?after=x", "/api/logs?after=²", "/api/logs?limit=-1"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/logs?after=x",
+        "/api/logs?after=²",
+        "/api/logs?limit=-1",
+        "/api/history?step=5",
+        "/api/timeline?after=-1",
+    ],
+)
 async def test_a_number_that_is_none_is_refused(url: str, scripted: Scripted, path: str) -> None:
     assert (await call(url, "GET", path))[0] == 400
     assert (await call(url, "DELETE", "/api/models/a?force=yes"))[0] == 400

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from dataclasses import asdict
 
 from appliance import settings as settings_room
 from appliance.daemon.commands.base import Area, Document
+from appliance.journal.timeline import moment_of, to_line
 from appliance.operations import config
 
 RESTART_KEYS = ("server.", "governor.", "downloads.")
@@ -32,6 +35,19 @@ class HouseCommands(Area):
             "events": [event.to_json() for event in found],
             "next": found[-1].number if found else after,
         }
+
+    async def history(self, seconds: int, step: int | None, device: str | None) -> Document:
+        await self._rooms.recorder.flush()
+        return (await self._rooms.journal.history(time.time(), seconds, step, device)).to_json()
+
+    async def timeline(self, seconds: int, after: float | None, limit: int) -> Document:
+        """The newest entries of the last seconds, or the first ones after a moment."""
+        await self._rooms.recorder.flush()
+        now = time.time()
+        since = now - seconds if after is None else math.nextafter(after, math.inf)
+        page = await self._rooms.journal.timeline(since, now, limit, newest=after is None)
+        last = moment_of(page.entries[-1]) if page.entries else after
+        return {"lines": [to_line(entry) for entry in page.entries], "more": page.more, "next": last}
 
     async def settings(self) -> Document:
         found = await asyncio.to_thread(settings_room.entries, self._rooms.paths.config_file)
