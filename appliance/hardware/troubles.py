@@ -40,7 +40,7 @@ _TROUBLES: dict[TroubleState, Trouble] = {
         Trouble(
             "version_mismatch",
             "The NVIDIA driver was updated, and the old one is still running.",
-            "Restart the machine. A container is started afresh, so that it gets the new library.",
+            "Restart the machine.",
         ),
         Trouble(
             "not_supported",
