@@ -40,4 +40,4 @@ class HostSide:
 
     def ports(self) -> Ports:
         rooms = self._rooms
-        return Ports(rooms.local, rooms.remotes, rooms.journal, self, rooms.prompts.privacy)
+        return Ports(rooms.local, rooms.remotes, rooms.journal, self, rooms.prompts.privacy, rooms.recorder)
