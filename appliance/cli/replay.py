@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,7 +56,7 @@ def _source(trace: str | None, last: str | None) -> Source:
             hint="`appliance replay TRACE`, or `appliance replay --last 30m` for this machine's journal.",
         )
     if trace == "-":
-        return source.of_stream(click.get_binary_stream("stdin"))
+        return source.of_stream(sys.stdin.buffer)
     if trace is not None:
         return source.of_file(Path(trace))
     return source.of_journal(find_paths().journal_file, time.time(), _seconds(last or ""))
