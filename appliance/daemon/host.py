@@ -40,4 +40,7 @@ class HostSide:
 
     def ports(self) -> Ports:
         rooms = self._rooms
-        return Ports(rooms.local, rooms.remotes, rooms.journal, self, rooms.prompts.privacy, rooms.recorder)
+        return Ports(
+            rooms.local, rooms.remotes, rooms.journal, self, rooms.prompts.privacy, rooms.recorder,
+            machine=lambda: rooms.monitor.snapshot,
+        )  # fmt: skip

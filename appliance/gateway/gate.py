@@ -34,7 +34,7 @@ class Gate:
         self.privacy = ports.privacy
         self.recorder = ports.recorder
         self.limits = limits
-        self.metrics = Metrics()
+        self.metrics = Metrics(ports.machine)
         self.closing = Closing()
         self.speeds = Speeds()
         self.receipts = Receipts(limits.receipts)

@@ -3,10 +3,14 @@ never a client's text."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from appliance.gateway.admission import QueueSnapshot
 from appliance.gateway.course import Course
+from appliance.gateway.machine_metrics import MachineCollector
+from appliance.monitor import MonitorSnapshot
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
@@ -14,9 +18,10 @@ _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 class Metrics:
     """What `/metrics` shows."""
 
-    def __init__(self) -> None:
+    def __init__(self, machine: Callable[[], MonitorSnapshot | None] = lambda: None) -> None:
         self.registry = CollectorRegistry()
         made = self.registry
+        made.register(MachineCollector(machine))
         self._requests = Counter(
             "appliance_requests", "Inference requests", ("path", "lane", "route", "reason", "status"),
             registry=made,

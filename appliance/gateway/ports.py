@@ -6,7 +6,7 @@ answers at once (snapshots), so that a decision never waits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from appliance.gateway.admission import Admission
     from appliance.journal import Row
     from appliance.journal.timeline import Moment
+    from appliance.monitor import MonitorSnapshot
     from appliance.routing import Decision, Features, LocalView, RemoteView, View
     from appliance.settings import Settings
 
@@ -252,6 +253,8 @@ class Ports:
     privacy: Privacy = field(default_factory=Privacy)
     """Which slots of engines hold prompts that must not be written."""
     recorder: Recorder = field(default_factory=Unrecorded)
+    machine: Callable[[], MonitorSnapshot | None] = lambda: None
+    """The monitor's snapshot, for `/metrics`."""
 
 
 class Host(Protocol):
