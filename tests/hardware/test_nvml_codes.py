@@ -51,7 +51,7 @@ AT_THE_START: dict[int, TroubleState] = {
 
 
 def test_every_code_at_the_start_is_a_state(laptop: FakeMachine) -> None:
-    expected = {code: AT_THE_START.get(code, "unknown_error") for code in CODES}
+    expected: dict[int, object] = {code: AT_THE_START.get(code, "unknown_error") for code in CODES}
     expected |= {5: 60, 6: "no_gpu", 28: "no_gpu"}  # 5: it was initialised already
     assert said(laptop, "nvmlInitWithFlags") == expected
 

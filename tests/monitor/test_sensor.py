@@ -110,11 +110,13 @@ def test_changes_show_without_a_new_start(laptop: FakeMachine) -> None:
     assert (gpu.temperature, gpu.reasons) == (90, 0x20)
 
 
-def test_unified_memory_leaves_the_rest_readable(laptop: FakeMachine) -> None:
+def test_unified_memory_is_the_ram(laptop: FakeMachine) -> None:
     laptop.set(err__nvmlDeviceGetMemoryInfo=3, err__nvmlDeviceGetMemoryInfo_v2=3)
     with sensor(laptop) as child:
-        gpu = child.gpu()
-    assert (gpu.total, gpu.free, gpu.used) == (None, None, None)
+        sample = child.sample()
+    gpu = sample.gpus[0]
+    assert (gpu.total, gpu.used, gpu.memory_source) == (sample.ram_total, None, "ram")
+    assert gpu.free is not None
     assert (gpu.temperature, gpu.power) == (60, 80)
 
 
@@ -220,7 +222,7 @@ def test_host_mode_lets_go_of_the_gpu(laptop: FakeMachine) -> None:
         sample = [child.sample() for _ in range(3)][-1]
         assert sample.gpus == ()
         assert sample.ram_available is not None
-        laptop.set(delay_us=60_000_000)  # not one NVML call is made
+        laptop.set(hang=1)  # not one NVML call is made
         child.sample()
         child.sample()
         laptop.set(temp=44)
@@ -241,8 +243,30 @@ def test_it_ends_with_its_stdin_even_while_the_driver_hangs(laptop: FakeMachine)
         pass  # the context waits for the end, 10 s at most
 
 
+def test_a_running_child_sees_a_curve(laptop: FakeMachine) -> None:
+    seen: list[GpuSample] = []
+    laptop.set(counters=1)
+    with sensor(laptop, interval=0.02) as child:
+        child.gpu()
+        laptop.set(
+            curve__temp=nvml_stub.curve((0, 60), (0.3, 95), (0.6, 95), (0.9, 50)),
+            step__reasons=nvml_stub.curve((0, 0), (0.3, 0x20), (0.6, 0)),
+            counters=1,
+        )
+        while not seen or seen[-1].temperature != 50:
+            seen.append(child.gpu())
+    degrees = [gpu.temperature or 0 for gpu in seen]
+    assert max(degrees) == 95
+    assert any(60 < degree < 95 for degree in degrees)
+    assert {gpu.reasons for gpu in seen} == {0, 0x20}
+    counters = [(gpu.counters or {}).get("sw_thermal", 0) for gpu in seen]
+    assert counters == sorted(counters)
+    assert 0.2e9 < counters[-1] < 0.5e9
+    assert {(gpu.counters or {}).get("power_brake") for gpu in seen} == {0}
+
+
 def test_it_stays_small(laptop: FakeMachine) -> None:
-    heavy = ("pydantic", "asyncio", "aiohttp", "appliance.settings")
+    heavy = ("pydantic", "asyncio", "aiohttp", "argparse", "appliance.settings")
     code = f"import sys, appliance.monitor.child.sensor\nresult = [m for m in {heavy!r} if m in sys.modules]"
     assert laptop.json(code) == []
 

@@ -38,7 +38,7 @@ async def life(
     child = await SensorChild.spawn(laptop.env, skip, deadline_s)
     try:
         child.command("interval 0.02")
-        while True:
+        for _ in range(1000):
             await first_sample(child)
     except ChildEnded:
         pass

@@ -9,8 +9,12 @@ from collections.abc import Mapping
 
 Profile = Mapping[str, int | str]
 
-_MARGINS = {"field__193": -7 & 0xFFFFFFFF, "field__194": -2 & 0xFFFFFFFF, "field__196": 0}
-_NO_THRESHOLDS = {"t_shutdown": "absent", "t_slowdown": "absent", "err__nvmlDeviceGetTemperatureThreshold": 3}
+_MARGINS: Profile = {"field__193": -7 & 0xFFFFFFFF, "field__194": -2 & 0xFFFFFFFF, "field__196": 0}
+_NO_THRESHOLDS: Profile = {
+    "t_shutdown": "absent",
+    "t_slowdown": "absent",
+    "err__nvmlDeviceGetTemperatureThreshold": 3,
+}
 
 GAMING_LAPTOP: Profile = {
     "name": "NVIDIA GeForce RTX 4070 Laptop GPU",

@@ -170,7 +170,8 @@ def _with_limits(sample: GpuSample, known: Limits) -> GpuSample:
 
 
 def _with_memory(sample: GpuSample, of_driver: Memory, shared: SharedMemory | None) -> GpuSample:
-    if of_driver.shared and shared is not None:
+    answers = (sample.temperature, sample.utilisation, sample.power) != (None, None, None)
+    if of_driver.shared and answers and shared is not None:
         total, free = shared()
         return replace(sample, total=total, free=free, memory_source="ram" if total is not None else None)
     return replace(

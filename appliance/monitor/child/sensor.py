@@ -7,8 +7,8 @@ It is a process of its own because a vendor's library may hang or crash. Lines o
     processes           ask for the GPU's processes with the next sample
 
 It ends when stdin closes, and so dies with its parent however that dies, even while a driver call hangs; on
-Linux the kernel kills it, too. It ends itself when one call outlives its deadline (`watchdog.py`). Its argument
-is a JSON object: see `Orders`.
+Linux the kernel kills it, too. It ends itself when one call outlives its deadline (`watchdog.py`). Its
+argument is a JSON object: see `Orders`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Sensor:
         self._roots = roots
         self._clock = clock
         self._watchdog = watchdog or Watchdog(Trace(None), deadline_s=3.0, slow_s=15.0, clock=clock)
-        self._nvidia = NvidiaReader(roots, clock)
+        self._nvidia = NvidiaReader(roots, clock, self._shared_ram)
         self._amd = AmdReader(roots, clock)
         self._cpu = host.CpuLoad()
         self._limits = cgroup.Limits()
@@ -117,6 +117,11 @@ class Sensor:
             trouble=self._nvidia.trouble if self.full else None,
             skipped=self._watchdog.skipped(),
         )
+
+    def _shared_ram(self) -> tuple[int | None, int | None]:
+        """What a GPU has that shares the RAM and tells no memory of its own (GB10)."""
+        ram = host.ram(self._limits)
+        return ram.total, ram.available
 
     def _gpus(self) -> tuple[GpuSample, ...]:
         nothing: list[GpuSample] = []
