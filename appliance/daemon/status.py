@@ -69,6 +69,13 @@ def document(parts: Parts) -> dict[str, Any]:
         "eases": heat.eases,
         "power": heat.power,
         "thermal_message": heat.message,
+        "sensors": {
+            "active": heat.active,
+            "age_s": heat.age_s,
+            "stale": heat.stale,
+            "restarts": heat.restarts,
+            "skipped": list(heat.skipped),
+        },
         "queue": _queue(parts.queue),
         "remotes": [dict(remote) for remote in parts.remotes],
         "downloads": [download.to_json() for download in parts.downloads],
