@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -79,11 +80,7 @@ def test_the_time_in_the_states_is_the_time_of_the_trace(name: str) -> None:
     assert sum(report.seconds["gpu"].values()) == pytest.approx(report.trace.ends - samples[0])
     changes = [*STATES[name], (report.trace.ends, "")]
     for at, state in ((at, state) for (at, state) in STATES[name]):
-        spans = [
-            later - begun
-            for (begun, known), (later, _) in zip(changes, changes[1:], strict=False)
-            if known == state
-        ]
+        spans = [later - begun for (begun, known), (later, _) in pairwise(changes) if known == state]
         assert report.seconds["gpu"].get(state, 0.0) == pytest.approx(sum(spans)), (at, state)
 
 
@@ -124,9 +121,10 @@ def test_after_a_silence_longer_than_the_dwell_old_heat_is_forgotten() -> None:
 
 def test_a_cpu_at_its_limit_is_no_alarm_until_it_is_critical() -> None:
     text = b"""
-    {"at": 0, "until": 30, "kind": "sample", "device": "cpu", "temperature": 101, "slowdown_at": 100, "critical_at": 110}
-    {"at": 31, "until": 40, "kind": "sample", "device": "cpu", "temperature": 111, "slowdown_at": 100, "critical_at": 110}
+    {"at": 0, "until": 30, "kind": "sample", "device": "cpu", "temperature": 101, %s}
+    {"at": 31, "until": 40, "kind": "sample", "device": "cpu", "temperature": 111, %s}
     """
+    text = text.replace(b"%s", b'"slowdown_at": 100, "critical_at": 110')
     assert states(replay(read(text, "cpu"), DEFAULTS), "cpu") == [(0, "warm"), (36, "critical")]
 
 
@@ -135,12 +133,12 @@ def test_critical_on_one_device_counts_for_a_model_on_another_and_slow_does_not(
     {"at": 0, "kind": "usual", "model": "m", "tokens_per_second": 40}
     {"at": 0, "kind": "remote", "name": "big", "ttft_s": 0.5, "finish_s": 4}
     {"at": 0, "kind": "model", "model": "here", "places": ["gpu:a"], "prefill_per_s": 100, "decode_per_s": 20}
-    {"at": 0, "kind": "model", "model": "there", "places": ["gpu:b"], "prefill_per_s": 100, "decode_per_s": 20}
+    {"at": 0, "kind": "model", "model": "there", "places": ["gpu:b"], "decode_per_s": 20}
     {"at": 0, "until": 60, "kind": "sample", "device": "gpu:a", "headroom": 1}
     {"at": 0, "until": 29, "kind": "sample", "device": "gpu:b", "headroom": 40}
     {"at": 1, "until": 3, "kind": "speed", "model": "m", "tokens_per_second": 10, "places": ["gpu:a"]}
     {"at": 20, "kind": "request", "request_id": "1", "model": "here", "prompt_tokens": 100, "max_tokens": 200}
-    {"at": 20, "kind": "request", "request_id": "2", "model": "there", "prompt_tokens": 100, "max_tokens": 200}
+    {"at": 20, "kind": "request", "request_id": "2", "model": "there", "prompt_tokens": 99, "max_tokens": 9}
     {"at": 30, "until": 60, "kind": "sample", "device": "gpu:b", "headroom": -1}
     {"at": 50, "kind": "request", "request_id": "3", "model": "here", "prompt_tokens": 100, "wish": "local"}
     """

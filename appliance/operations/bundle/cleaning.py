@@ -17,6 +17,7 @@ HIDDEN = "[hidden]"
 LONGEST = 4_000
 """Characters of one text."""
 _SHORTEST_SECRET = 6
+_TELLING = 6
 _COMMON = frozenset(
     {"root", "user", "users", "admin", "home", "localhost", "ubuntu", "runner", "appliance", "nobody", "test"}
 )
@@ -60,16 +61,18 @@ class Cleaner:
     def text(self, text: str) -> str:
         """One text on one line."""
         text = clean_line(text, LONGEST)
+        text = _URL_TAIL.sub(r"\1", _URL_SECRET.sub(r"\1", text))
         for secret in self.secrets:
             text = text.replace(secret, HIDDEN)
-        text = _URL_TAIL.sub(r"\1", _URL_SECRET.sub(r"\1", text))
         text = _SHAPES.sub(HIDDEN, _BEARER.sub(rf"\1 {HIDDEN}", text))
         text = _NAMED.sub(rf"\1\2{HIDDEN}", text)
         if self.home:
             text = re.sub(rf"{re.escape(self.home)}(?=[/\\\s\"':,.;)\]]|$)", "~", text)
         text = _HOMES.sub("~", text)
         for name in self.names:
-            text = re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", "[name]", text)
+            # a short name is part of too many words
+            edges = ("", "") if len(name) >= _TELLING else ("(?<![A-Za-z0-9])", "(?![A-Za-z0-9])")
+            text = re.sub(edges[0] + re.escape(name) + edges[1], "[name]", text, flags=re.I)
         return text
 
     def all(self, value: Any) -> Any:

@@ -97,7 +97,8 @@ def _notes(trace: Trace, world: World, verdicts: list[Verdict], lost: int) -> li
             "model, since the trace does not say on which devices each ran."
         )
     if lost:
-        notes.append(f"{lost} recorded decisions were kept without the machine's state, and are left out.")
+        many = "1 recorded decision" if lost == 1 else f"{lost:,} recorded decisions"
+        notes.append(f"{many} came without the machine's state, and can't be made again.")
     if any(isinstance(step, Asked) for step in steps) and not world.models:
         notes.append('No line says which model is served ("kind": "model"): every one is taken as idle here.')
     seeded = any(isinstance(step, Usual) for step in steps)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,7 +98,7 @@ def _of_bundle(file: Path, opened: BinaryIO) -> Source:
         with zipfile.ZipFile(opened) as archive:
             timeline = _member(archive, TIMELINE, MOST_BYTES)
             settings = _member(archive, SETTINGS, _MOST_SETTINGS)
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError) as error:
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, ValueError) as error:
         raise UsageError(f"{file} is a broken zip archive.", cause=str(error) or None) from None
     if timeline is None:
         raise UsageError(
