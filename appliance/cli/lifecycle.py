@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
 
 import click
 
 from appliance.cli.output import daemon, daemon_or_none, emit, find_paths, json_option, remark, say
-from appliance.cli.status_text import status_lines
+from appliance.cli.status_text import NO_DAEMON, status_lines
 from appliance.client import Client
 from appliance.client.record import read as read_record
 from appliance.errors import ApplianceError, NoDaemon
 from appliance.processes import is_same
 
 STOP_LIMIT_S = 30.0
-NO_DAEMON_STATUS: dict[str, Any] = {
-    "daemon": None, "engines": [], "gpus": [], "thermal": None, "queue": None, "remotes": [],
-    "downloads": [], "today": None, "notes": [],
-}  # fmt: skip
 
 
 @click.command()
@@ -41,16 +36,24 @@ def down(as_json: bool) -> None:
 
 
 @click.command()
+@click.option("-w", "--watch", "watched", is_flag=True, help="Show it anew on each change until Ctrl-C.")
 @json_option
 @click.pass_context
-def status(ctx: click.Context, as_json: bool) -> None:
-    """What runs, how it does, and what to know."""
+def status(ctx: click.Context, as_json: bool, watched: bool) -> None:
+    """What runs, how it does, and what to know.
+
+    With --watch and --json, one document on a line for each change.
+    """
+    if watched:
+        from appliance.cli.watching import watch
+
+        ctx.exit(watch(find_paths(), as_json=as_json))
     try:
         snapshot = daemon().status()
     except NoDaemon as error:
         if not as_json:
             raise
-        emit(NO_DAEMON_STATUS)
+        emit(NO_DAEMON)
         remark(f"✖ {error.message}")
         ctx.exit(error.exit_code)
     if as_json:

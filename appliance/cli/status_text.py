@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import textwrap
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from appliance.client import EngineRow, GpuRow, StatusSnapshot, UsedDevice
+from appliance.cli.machine_text import gpu_lines, machine_lines
+from appliance.cli.packing import packed, wrapped
+from appliance.client import EngineRow, StatusSnapshot, UsedDevice
 from appliance.units import about, duration, size
 
+NO_DAEMON: Mapping[str, Any] = {
+    "daemon": None, "engines": [], "gpus": [], "thermal": None, "queue": None, "remotes": [],
+    "downloads": [], "today": None, "notes": [],
+}  # fmt: skip
+"""The document while none runs."""
 GLYPHS = {"ready": "●", "busy": "●", "loading": "◐", "starting": "◐", "stopping": "◐", "failed": "✖"}
-WIDTH = 80
-"""Characters in a line about a model, so that it stands on one line of any terminal."""
-INDENT = 10
 
 
 def status_lines(snapshot: StatusSnapshot, now: float | None = None) -> Iterator[str]:
@@ -29,11 +33,10 @@ def status_lines(snapshot: StatusSnapshot, now: float | None = None) -> Iterator
     for engine in snapshot.engines:
         yield from _engine(snapshot, engine, now)
     for gpu in snapshot.gpus:
-        yield _gpu(gpu)
+        yield from gpu_lines(gpu)
     if not snapshot.gpus:
         yield _no_gpu(snapshot)
-    speed = "" if snapshot.factor in (None, 1.0) else f" · speed x{snapshot.factor:.2f}"
-    yield f"Heat      {snapshot.thermal or 'n/a'}{speed}"
+    yield from machine_lines(snapshot)
     queue = snapshot.queue
     yield f"Queue     {_n(queue.running)} running · {_n(queue.waiting)} waiting"
     for remote in snapshot.remotes:
@@ -67,38 +70,17 @@ def _engine(snapshot: StatusSnapshot, engine: EngineRow, now: float) -> Iterator
     """One model in a few words, on lines of at most `WIDTH` characters."""
     glyph, state = GLYPHS.get(engine.state, "○"), {"absent": "not loaded"}.get(engine.state, engine.state)
     marks = ["default" if engine.default else "", "pinned" if engine.pinned else ""]
-    yield from _packed("Engine", [f"{glyph} {state}", engine.ref, *marks])
-    yield from _packed("", [*_does(engine, now), _waiting(engine), _stays(snapshot, engine, now)])
+    yield from packed("Engine", [f"{glyph} {state}", engine.ref, *marks])
+    yield from packed("", [*_does(engine, now), _waiting(engine), _stays(snapshot, engine, now)])
     if engine.serves:
-        yield from _packed("", [f"{_n(engine.ctx)} tokens per request", _speed(engine.tokens_per_second)])
-        yield from _packed("", [engine.build or "n/a", f"pid {_n(engine.pid)}", _loaded(engine)])
+        yield from packed("", [f"{_n(engine.ctx)} tokens per request", _speed(engine.tokens_per_second)])
+        yield from packed("", [engine.build or "n/a", f"pid {_n(engine.pid)}", _loaded(engine)])
     if engine.adapters:
-        yield from _packed("", [f"with {', '.join(one.name or '?' for one in engine.adapters)}"])
+        yield from packed("", [f"with {', '.join(one.name or '?' for one in engine.adapters)}"])
     if engine.error:
-        yield from _wrapped(f"✖ {engine.error}" + (f" {engine.cause}" if engine.cause else ""))
+        yield from wrapped(f"✖ {engine.error}" + (f" {engine.cause}" if engine.cause else ""))
     if engine.hint:
-        yield from _wrapped(f"Do: {engine.hint}")
-
-
-def _wrapped(text: str) -> list[str]:
-    lead = " " * INDENT
-    return textwrap.wrap(
-        text, WIDTH, initial_indent=lead, subsequent_indent=lead, break_long_words=False,
-        break_on_hyphens=False,
-    )  # fmt: skip
-
-
-def _packed(label: str, parts: Sequence[str]) -> Iterator[str]:
-    """The parts with marks between, on as few lines as they need; a part is never broken."""
-    lead, line = label.ljust(INDENT), ""
-    for part in filter(None, parts):
-        longer = f"{line} · {part}" if line else part
-        if line and INDENT + len(longer) > WIDTH:
-            yield lead + line
-            lead, longer = " " * INDENT, part
-        line = longer
-    if line:
-        yield lead + line
+        yield from wrapped(f"Do: {engine.hint}")
 
 
 def _does(engine: EngineRow, now: float) -> list[str]:
@@ -151,15 +133,6 @@ def _stays(snapshot: StatusSnapshot, engine: EngineRow, now: float) -> str:
     if engine.makes_way:
         return f"makes way for {snapshot.makes_way_for(engine) or 'another model'}"
     return "" if engine.unload_at is None else f"unloads in {about(engine.unload_at - now)}"
-
-
-def _gpu(gpu: GpuRow) -> str:
-    limit = "" if gpu.slowdown_at is None else f" (slows at {gpu.slowdown_at:.0f})"
-    temperature = "n/a" if gpu.temperature is None else f"{gpu.temperature:.0f} °C{limit}"
-    use = "n/a" if gpu.utilisation is None else f"{gpu.utilisation:.0f} %"
-    power = "n/a" if gpu.power is None else f"{gpu.power:.0f} W"
-    free = f"{size(gpu.free)} free of {size(gpu.total)}"
-    return f"GPU       {gpu.name} · {free} · {temperature} · {use} · {power} · {gpu.state or 'unknown'}"
 
 
 def _n(value: int | None) -> str:

@@ -50,6 +50,47 @@ class GpuRow(Document):
     utilisation: float | None
     state: str | None
     age_s: float | None
+    used: int | None
+    memory_source: str | None
+    """`driver`, `ram` (it shares the machine's) or `engine`."""
+    memory_temperature: float | None
+    headroom: float | None
+    clock: float | None
+    """MHz."""
+    clock_max: float | None
+    fan: float | None
+    fan_rpm: float | None
+    asleep: bool | None
+    trouble: str | None
+    """Why it can't be read, such as `gpu_lost`."""
+    factor: float | None
+    slowdown_in_s: float | None
+    """Until the threshold, at the rate of now."""
+    watched: bool | None
+    """False: no engine uses it, so it is not looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuRow(Document):
+    """The CPU package; `high_at` is where it begins to slow down."""
+
+    name: str | None
+    temperature: float | None
+    high_at: float | None
+    critical_at: float | None
+    clock: float | None
+    clock_max: float | None
+    state: str | None
+    factor: float | None
+    age_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class BatteryRow(Document):
+    """A battery; `plugged`: the machine is on mains."""
+
+    percent: float | None
+    plugged: bool | None
 
 
 def _lanes(value: object) -> Mapping[str, int]:
@@ -112,10 +153,15 @@ class NoteRow(Document):
 class HostRow(Document):
     """The computer; bytes and percent."""
 
+    READERS: ClassVar[Mapping[str, Callable[[object], object]]] = {"battery": maybe(BatteryRow)}
+
     ram_total: int | None
     ram_available: int | None
     cpu_percent: float | None
     disk_free: int | None
+    swap_total: int | None
+    swap_used: int | None
+    battery: BatteryRow | None
 
 
 def _codes(value: object) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from appliance.client.documents import (
+    CpuRow,
     DaemonRow,
     GpuRow,
     HostRow,
@@ -36,11 +37,16 @@ class StatusSnapshot:
     engines: tuple[EngineRow, ...]
     """The default model first, then as they were used."""
     gpus: tuple[GpuRow, ...]
+    cpu: CpuRow | None
     thermal: str | None
     """The worst heat state: cool, warm, throttled, critical or unknown."""
     factor: float | None
     """Measured speed over the baseline; 1.0 is the usual speed."""
     thermal_message: str | None
+    eases: str | None
+    """Why batch work waits first; None when it need not."""
+    power: str | None
+    """`ac`, `battery` or `unknown`."""
     queue: QueueRow
     remotes: tuple[RemoteRow, ...]
     downloads: tuple[DownloadRow, ...]
@@ -98,9 +104,12 @@ class StatusSnapshot:
             plan=maybe(PlanDocument)(doc.get("plan")),
             engines=rows(EngineRow)(doc.get("engines")),
             gpus=rows(GpuRow)(doc.get("gpus")),
+            cpu=maybe(CpuRow)(doc.get("cpu")),
             thermal=text(doc.get("thermal")),
             factor=number(doc.get("factor")),
             thermal_message=text(doc.get("thermal_message")),
+            eases=text(doc.get("eases")),
+            power=text(doc.get("power")),
             queue=QueueRow.parse(doc.get("queue")),
             remotes=rows(RemoteRow)(doc.get("remotes")),
             downloads=rows(DownloadRow)(doc.get("downloads")),
