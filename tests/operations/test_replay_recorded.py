@@ -191,6 +191,40 @@ async def test_this_machines_journal_is_replayed_and_not_changed(journal: Path) 
     assert len(pages) == 7
 
 
+async def test_cool_replies_of_before_are_the_usual_speed(paths: Paths) -> None:
+    paths.make()
+    made = Journal(paths.journal_file)
+    await made.open()
+    now = time.time()
+    plain = Row("", 0, "m", "m", "local", "local.ok", "interactive", "/v1/chat/completions", 200, 300, 200,
+                power="ac", streams=1, plan="p", thermal="cool", total_ms=500.0)  # fmt: skip
+    for number, (ago, speed, changes) in enumerate(
+        [
+            (7_200, 30.0, {}),
+            (7_100, 3.0, {"thermal": "throttled"}),
+            (7_000, 3.0, {"degraded": "cpu_fallback"}),
+            (6_900, 3.0, {"route": "remote"}),
+            (50, 10.0, {"thermal": "warm"}),
+            (48, 10.0, {"thermal": "warm"}),
+            (46, 10.0, {"thermal": "warm"}),
+        ]
+    ):
+        known: dict[str, Any] = {
+            "request_id": str(number),
+            "started_at": now - ago,
+            "tokens_per_second": speed,
+        }
+        await made.record(replace(plain, **(known | changes)))
+    points = [Point(now - 60 + at, "gpu:GPU-1", headroom=1.0) for at in range(50)]
+    await made.keep(points, [], now)
+    await made.close()
+    found = source.of_journal(paths.journal_file, now, 60)
+    report = replay(read(found.data, found.name), DEFAULTS)
+    assert [moved.after for moved in report.moved if moved.what == "GPU-1"] == ["warm", "throttled"]
+    why = [moved.why for moved in report.moved if moved.after == "throttled"]
+    assert "33% of its usual speed" in why[0]
+
+
 async def test_a_journal_that_tells_nothing_is_no_empty_success(journal: Path, tmp_path: Path) -> None:
     with pytest.raises(ApplianceError, match="holds nothing of the last 10"):
         source.of_journal(journal, time.time() - 7_200, 10)

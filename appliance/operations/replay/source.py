@@ -14,13 +14,18 @@ from pathlib import Path
 from typing import BinaryIO
 
 from appliance.errors import ApplianceError, UsageError
+from appliance.journal.rows import Row
 from appliance.journal.timeline import Entry, moment_of, read_timeline, to_line
 from appliance.operations.replay.lines import MOST_BYTES, MOST_LINES
+from appliance.operations.replay.understand import SHORTEST_SPEED
 from appliance.units import duration, size
 
 TIMELINE, SETTINGS = "timeline.jsonl", "settings.toml"
 """Members of a bundle."""
 _MOST_SETTINGS = 1 << 20
+_EARLIER_S = 7 * 86_400.0
+_MOST_USUAL = 12
+"""Replies of one model by one plan, the newest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,8 @@ def of_stream(stream: BinaryIO) -> Source:
 
 def of_journal(file: Path, now: float, last_s: float) -> Source:
     """The last part of this machine's timeline. Raises ApplianceError when there is none."""
-    lines = [json.dumps(to_line(entry)) for entry in entries(file, now - last_s, now)]
+    since = now - last_s
+    lines = [json.dumps(to_line(entry)) for entry in entries(file, since, now)]
     if not lines:
         raise ApplianceError(
             f"The journal holds nothing of the last {duration(last_s)}.",
@@ -63,7 +69,31 @@ def of_journal(file: Path, now: float, last_s: float) -> Source:
             else f"There is no {file}: no daemon has run here yet.",
             hint="Ask for a longer time, like --last 1d, or serve a model first.",
         )
-    return Source(f"the last {duration(last_s)} of this machine", "\n".join(lines).encode())
+    return Source(
+        f"the last {duration(last_s)} of this machine", "\n".join([*_usual(file, since), *lines]).encode()
+    )
+
+
+def _usual(file: Path, since: float) -> Iterator[str]:
+    """Speeds of the cool replies before, as the usual ones: a trace of half an hour may hold none."""
+    counts: dict[tuple[str, str], int] = {}
+    for entry in reversed(read_timeline(file, since - _EARLIER_S, since).entries):
+        if not isinstance(entry, Row) or entry.thermal != "cool" or entry.degraded or entry.route != "local":
+            continue
+        known = entry.served_model and entry.plan and entry.tokens_per_second
+        if not known or entry.status >= 400 or (entry.tokens_out or 0) < SHORTEST_SPEED:
+            continue
+        key = (str(entry.served_model), str(entry.plan))
+        counts[key] = counts.get(key, 0) + 1
+        if counts[key] <= _MOST_USUAL:
+            yield json.dumps(
+                {
+                    "at": since, "kind": "usual", "model": key[0], "plan": key[1],
+                    "tokens_per_second": entry.tokens_per_second, "power": entry.power or "unknown",
+                    "streams": entry.streams or 1,
+                    "tokens": max(1, (entry.tokens_in or 0) + (entry.tokens_out or 0)),
+                }
+            )  # fmt: skip
 
 
 def entries(file: Path, since: float, until: float, most: int = MOST_LINES) -> Iterator[Entry]:
