@@ -1,7 +1,7 @@
-"""Heat, power and memory of this machine for `/metrics`, read from the monitor's snapshot when somebody asks.
+"""Heat, power and memory of this machine for `/metrics`, from the monitor's snapshot when somebody asks.
 
-Labels are a device's id and kind, of at most 16 devices. What is unknown is absent, never 0; readings that are
-old are absent, too, while `appliance_sensor_age_seconds` says how old they are.
+Labels are a device's id and kind, of at most 16 devices. What is unknown is absent, never 0; old readings
+are absent, too, while `appliance_sensor_age_seconds` says how old they are.
 """
 
 from __future__ import annotations
