@@ -193,7 +193,9 @@ class LocalSide:
             return
         tokens = (outcome.tokens_in or 0) + (outcome.tokens_out or 0)
         power = self._monitor.snapshot.power
-        key = speed_key(served.ref, plan_key(plan), power, streams=outcome.running, tokens=tokens)
+        key = speed_key(
+            served.ref, plan_key(plan), power, streams=outcome.streams or outcome.running, tokens=tokens
+        )
         places = places_of(seat.serving.snapshot, self._monitor.snapshot.gpus)
         self._monitor.observe_speed(key, speed, places or self._everywhere())
         if self._learner is not None and not self.degraded(served):

@@ -32,7 +32,7 @@ from appliance.daemon.speeds import BandwidthLearner
 from appliance.daemon.watching import PlanWatch, beside
 from appliance.engines import LogBook
 from appliance.journal import Journal
-from appliance.monitor import Change, Listeners, Monitor, MonitorSnapshot
+from appliance.monitor import Change, Listeners, Monitor, MonitorSnapshot, power_source, speed_key
 from appliance.operations import remote as remote_operations
 from appliance.operations.lessons.learning import Lessons
 from appliance.operations.models import Library
@@ -83,6 +83,7 @@ class Rooms:
     async def start(self) -> None:
         """Start everything that works by itself. Raises ApplianceError when the journal can't be opened."""
         await self.journal.open()
+        await self._seed_speeds()
         await self.monitor.start()
         await self.remotes.pool.start()
         self.events.start()
@@ -92,6 +93,13 @@ class Rooms:
         self.pool.start()
         self.machine.start()
         await self.downloads.restore()
+
+    async def _seed_speeds(self) -> None:
+        """A machine that starts hot is held against what it did while cool."""
+        for one in await self.journal.cool_speeds():
+            power = power_source(one.power == "ac")
+            key = speed_key(one.model, one.plan, power, streams=one.streams, tokens=one.tokens)
+            self.monitor.seed_speeds(key, (one.tokens_per_second,))
 
     async def stop(self) -> None:
         """Stop in the opposite order; one part that fails to stop does not keep the others running."""

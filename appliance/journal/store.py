@@ -23,6 +23,7 @@ from appliance.journal.timeline import table
 from appliance.journal.timeline.history import History, history_in
 from appliance.journal.timeline.reading import Page, timeline_in
 from appliance.journal.timeline.values import Decided, Point
+from appliance.journal.usual import CoolSpeed, cool_speeds_in
 
 log = logging.getLogger("appliance.journal")
 T = TypeVar("T")
@@ -120,6 +121,10 @@ class Journal:
         Only replies by one plan are compared: `plan`, or the one of the newest reply that counts.
         """
         return await self._run(lambda: speeds_in(self._connection, served_model, plan))
+
+    async def cool_speeds(self) -> tuple[CoolSpeed, ...]:
+        """Speeds of earlier days, measured while cool; oldest first."""
+        return await self._run(lambda: cool_speeds_in(self._connection))
 
     async def close(self) -> None:
         """Write what is pending and close the file."""
