@@ -12,7 +12,7 @@ import pytest
 
 from appliance.journal import Journal, Row
 from appliance.journal.timeline import Decided, Page, Point, moment_of, read_timeline, to_line
-from appliance.journal.timeline.history import MOST_ROWS
+from appliance.journal.timeline import history as histories
 
 MIDDAY = 1_777_896_000.0
 GPU = "gpu:GPU-0"
@@ -106,7 +106,10 @@ def test_a_file_that_is_none_or_of_another_version_tells_nothing(tmp_path: Path)
         assert read_timeline(tmp_path / name, 0, 2 * MIDDAY) == Page((), more=False), name
 
 
-async def test_a_long_history_is_thinned_to_the_worst(journal: Journal) -> None:
+async def test_a_long_history_is_thinned_to_the_worst(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(histories, "MOST_ROWS", 1_500)
     rows = [
         replace(
             seen(n), temperature=95.0 if n == 1_001 else 60.0, headroom=-5.0 if n == 1_001 else 30.0,
@@ -120,7 +123,7 @@ async def test_a_long_history_is_thinned_to_the_worst(journal: Journal) -> None:
     (device,) = history.devices
     spot = {name: place for place, name in enumerate(device.columns)}
     assert history.step == 3
-    assert len(device.rows) <= MOST_ROWS
+    assert len(device.rows) <= 1_500
     hottest = max(device.rows, key=lambda row: row[spot["temperature"]])
     assert (hottest[spot["temperature"]], hottest[spot["headroom"]], hottest[spot["state"]]) == (
         95.0,

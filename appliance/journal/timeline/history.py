@@ -11,8 +11,9 @@ from appliance.journal.timeline.minutes import MINUTE
 from appliance.journal.timeline.table import KEPT_S
 from appliance.journal.timeline.values import COLUMNS, CPU, MACHINE, STATES
 
-MOST_ROWS = 1_500
-"""Rows of one device; where there are more, each stands for a longer time."""
+MOST_ROWS, MOST_OF_ALL = 4_000, 16_000
+"""Rows of one device and of all: an hour of seconds of a few devices. Where there would be more, each stands
+for a longer time."""
 _OF_CPU = ("temperature", "headroom", "critical_at", "slowed_ns", "clock", "factor")
 _OF_MACHINE = COLUMNS[COLUMNS.index("factor") :]
 _OF_GPU = tuple(name for name in COLUMNS[: COLUMNS.index("factor") + 1] if name != "critical_at")
@@ -69,11 +70,12 @@ def history_in(
     source = step or (1 if seconds <= KEPT_S[1] else MINUTE)
     seconds = max(source, min(seconds, KEPT_S[source]))
     since, wide = now - seconds, source
-    if seconds / source > MOST_ROWS:
-        wide = source * -int(-seconds // (source * MOST_ROWS))
-        since = since // wide * wide
     known = db.execute("SELECT number, device, name FROM devices ORDER BY number").fetchall()
     wanted = {row[0] for row in known if device is None or row[1] == device}
+    most = min(MOST_ROWS, MOST_OF_ALL // max(1, len(wanted)))
+    if seconds / source > most:
+        wide = source * -int(-seconds // (source * most))
+        since = since // wide * wide
     rows = _rows(db, source, wide, since, now, next(iter(wanted)) if device and wanted else None)
     found = [
         Series(name, label, ("at", "state", *_columns(name)), _shown(name, rows.get(number, [])))
