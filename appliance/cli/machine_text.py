@@ -125,7 +125,7 @@ def _state(state: str | None, factor: float | None) -> str:
 
 def _soon(gpu: GpuRow) -> str:
     left = gpu.slowdown_in_s
-    return "" if left is None or left > _SOON_S else f"slows in {about(left)} at this rate"
+    return "" if left is None or not 0 < left <= _SOON_S else f"slows in {about(left)} at this rate"
 
 
 def _old(age_s: float | None) -> str:

@@ -30,15 +30,19 @@ class HeatEvents:
             ref = CPU if device == CPU else f"{GPU}{device}"
             name = "The CPU" if device == CPU else names.get(device, device)
             text = f"{name} is {change.after}, was {change.before}."
-            self._note("thermal", ref, text, change.why)
+            self._note("thermal", ref, text, _sentence(change.why))
         if seen.power not in (self._power, "unknown"):
             if self._power != "unknown" or seen.power == "battery":
                 self._note("power", None, _power(seen), None)
             self._power = seen.power
         if (seen.eases is None) != (self._eases is None):
             text = "Batch work waits first." if seen.eases else "Batch work goes on as usual."
-            self._note("easing", None, text, seen.eases)
+            self._note("easing", None, text, None if seen.eases is None else _sentence(seen.eases))
         self._eases = seen.eases
+
+
+def _sentence(why: str) -> str:
+    return why[:1].upper() + why[1:].rstrip(".") + "."
 
 
 def _power(seen: MonitorSnapshot) -> str:

@@ -35,6 +35,7 @@ def test_a_gpu_that_tells_all() -> None:
     ):  # fmt: skip
         assert part in found, part
     assert found.count("slowed by heat") == 1
+    assert "at this rate" not in text(GPU | {"slowdown_in_s": 0.0}), "it is there"
     assert " ago" not in found
 
 

@@ -198,9 +198,9 @@ def test_changes_become_events() -> None:
     events.changed((), replace(seen, power="battery", eases="hotter"))
     events.changed((), replace(seen, power="ac"))
     assert told == [
-        ("thermal", "gpu:GPU-1", "RTX is critical, was cool.", "91 of 90"),
-        ("thermal", "cpu", "The CPU is cool, was critical.", "cool again"),
-        ("easing", None, "Batch work waits first.", "hot"),
+        ("thermal", "gpu:GPU-1", "RTX is critical, was cool.", "91 of 90."),
+        ("thermal", "cpu", "The CPU is cool, was critical.", "Cool again."),
+        ("easing", None, "Batch work waits first.", "Hot."),
         ("power", None, "The machine runs on battery, 80 % left.", None),
         ("power", None, "The machine is on mains power.", None),
         ("easing", None, "Batch work goes on as usual.", None),
