@@ -14,6 +14,8 @@ from appliance.operations import config
 
 RESTART_KEYS = ("server.", "governor.", "downloads.")
 """Settings that a running daemon can't take over."""
+MOST_LINES = 5_000
+"""Of the timeline in one answer, since it is made while requests run."""
 
 
 class HouseCommands(Area):
@@ -45,9 +47,11 @@ class HouseCommands(Area):
         await self._rooms.recorder.flush()
         now = time.time()
         since = now - seconds if after is None else math.nextafter(after, math.inf)
-        page = await self._rooms.journal.timeline(since, now, limit, newest=after is None)
+        most = min(limit, MOST_LINES)
+        page = await self._rooms.journal.timeline(since, now, most, newest=after is None)
         last = moment_of(page.entries[-1]) if page.entries else after
-        return {"lines": [to_line(entry) for entry in page.entries], "more": page.more, "next": last}
+        lines = await asyncio.to_thread(lambda: [to_line(entry) for entry in page.entries])
+        return {"lines": lines, "more": page.more, "next": last}
 
     async def settings(self) -> Document:
         found = await asyncio.to_thread(settings_room.entries, self._rooms.paths.config_file)
