@@ -53,6 +53,7 @@ bench: venv-dev
 	@$(BIN)/python -m benchmarks.plan
 	@$(BIN)/python -m benchmarks.tune
 	@$(BIN)/python -m benchmarks.load
+	@$(BIN)/python -m benchmarks.idle
 	@$(BIN)/python -m benchmarks.verify
 	@$(BIN)/python -m benchmarks.download
 
