@@ -1,4 +1,4 @@
-"""What the appliance costs while one model is loaded and nobody asks: daemon and sensor child, engine excluded.
+"""What the appliance costs while one model is loaded and nobody asks: daemon and sensor child, no engine.
 
     python -m benchmarks.idle [SECONDS]   # exit code 1 over 1 % of a core or 120 MiB
 
@@ -60,9 +60,8 @@ def measure(name: str, env: dict[str, str], seconds: float, *arguments: str) -> 
     finally:
         up.send_signal(signal.SIGINT)
         up.wait(30)
-    print(
-        f"{name}: {share:.2%} of a core, {sum(mib):.0f} MiB resident ({', '.join(f'{one:.0f}' for one in mib)})"
-    )
+    each = ", ".join(f"{one:.0f}" for one in mib)
+    print(f"{name}: {share:.2%} of a core, {sum(mib):.0f} MiB resident ({each})")
     return share < MOST_CPU and sum(mib) < MOST_MIB and len(mib) == 2
 
 
