@@ -20,9 +20,10 @@ async def answered(house: House, **body: Any) -> None:
 
 
 async def test_a_local_row_keeps_heat_power_and_plan(house: House) -> None:
-    house.local.now = Conditions("throttled", "battery", "b10434/20/q8_0")
+    house.local.now = Conditions("throttled", "battery", "b10434/20/q8_0", ("GPU-1", "cpu"))
     await answered(house)
     row = await house.row()
+    assert row.places == "GPU-1,cpu"
     assert (row.thermal, row.power, row.plan) == ("throttled", "battery", "b10434/20/q8_0")
     assert row.streams == 1
     assert house.local.outcomes[-1].streams == 1
@@ -32,7 +33,7 @@ async def test_what_can_not_be_read_stays_unknown(house: House) -> None:
     house.local.now = Conditions()
     await answered(house)
     row = await house.row()
-    assert (row.thermal, row.power, row.plan) == (None, None, None)
+    assert (row.thermal, row.power, row.plan, row.places) == (None, None, None, None)
 
 
 async def test_the_machine_counts_as_it_is_at_the_end_of_the_reply(house: House) -> None:
