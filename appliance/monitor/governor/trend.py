@@ -31,8 +31,18 @@ def look(before: Trend, headroom: float | None, now: float) -> Trend:
 
 
 def rate(trend: Trend) -> float | None:
-    """Degrees a second by which the device gets warmer (least squares); None with too few samples."""
-    points = trend.points
+    """Degrees a second by which the device gets warmer; None with too few samples.
+
+    The lower of what all samples say and what the newer half of them says: what has turned rises no more.
+    """
+    whole = _slope(trend.points)
+    newest = trend.points[-1][0] if trend.points else 0.0
+    newer = _slope(tuple(point for point in trend.points if newest - point[0] <= SPAN_S / 2))
+    return None if whole is None else whole if newer is None else min(whole, newer)
+
+
+def _slope(points: tuple[tuple[float, float], ...]) -> float | None:
+    """Of the straight line with the least squares."""
     if len(points) < ENOUGH or points[-1][0] - points[0][0] < ENOUGH_S:
         return None
     at = sum(when for when, _ in points) / len(points)

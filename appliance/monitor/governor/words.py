@@ -29,7 +29,7 @@ def _sign(sign: Sign, after: Governor, reading: Reading | None) -> str:
         left = None if reading is None else reading.nearest
         if left is None:
             return "it was close to its threshold"
-        return f"{left:.0f} degrees to its threshold" if left > 0 else "it is at its threshold"
+        return f"{left:.0f} °C to its threshold" if left > 0 else "it is at its threshold"
     if sign == "bits":
         return "the driver says that heat slows its clocks"
     share = slowed_share(after.signs.counted)
