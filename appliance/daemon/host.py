@@ -42,5 +42,5 @@ class HostSide:
         rooms = self._rooms
         return Ports(
             rooms.local, rooms.remotes, rooms.journal, self, rooms.prompts.privacy, rooms.recorder,
-            machine=lambda: rooms.monitor.snapshot,
+            machine=lambda: rooms.monitor.snapshot, requests=rooms.awake.count,
         )  # fmt: skip

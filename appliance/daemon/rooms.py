@@ -19,6 +19,7 @@ from appliance.daemon.here import Here
 from appliance.daemon.installing import Installing
 from appliance.daemon.local import LocalSide
 from appliance.daemon.looks import Looks
+from appliance.daemon.machine.awake import KeepAwake
 from appliance.daemon.machine.gpus import Gpus
 from appliance.daemon.machine.watch import MachineWatch
 from appliance.daemon.places import gpus_used
@@ -71,6 +72,7 @@ class Rooms:
             gpus=gpus,
         )  # fmt: skip
         self.machine = MachineWatch(self.pool, gpus, paths)
+        self.awake = KeepAwake(library.settings.governor.keep_awake, on_change=self.changes.notify)
         self.learner = BandwidthLearner(lessons.note_bandwidth)
         self.local = LocalSide(library, self.pool, self.here, self.monitor, self.learner)
         self.remotes = RemoteSide(self._pool(library.settings))
@@ -92,6 +94,7 @@ class Rooms:
         await self.prompts.begin()
         self.pool.start()
         self.machine.start()
+        self.awake.start()
         await self.downloads.restore()
 
     async def _seed_speeds(self) -> None:
@@ -110,6 +113,7 @@ class Rooms:
             ("install", self.installing.cancel()),
             ("looks", self.looks.close()),
             ("downloads", self.downloads.close()),
+            ("awake", self.awake.stop()),
             ("machine", self.machine.stop()),
             ("pool", self.pool.stop()),
             ("saved prompts", self.prompts.close()),
@@ -154,6 +158,7 @@ class Rooms:
             await old.stop()
         if loaded.governor != before.governor:
             self.monitor.use(loaded.governor)
+            self.awake.use(loaded.governor.keep_awake)
         if loaded.prompt_cache != before.prompt_cache:
             await self.prompts.apply()
         self.changes.notify()

@@ -234,6 +234,7 @@ class _Daemon:
                 serving=self._served(),
                 seats=tuple(seated(rooms.pool, seat) for seat in rooms.pool),
                 monitor=rooms.monitor.snapshot,
+                awake=rooms.awake.view,
                 queue=rooms.local.queue_snapshot(),
                 remotes=tuple(rooms.remote_rows()),
                 downloads=rooms.downloads.snapshot,

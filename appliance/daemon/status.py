@@ -9,6 +9,7 @@ from typing import Any
 
 from appliance.daemon import differences
 from appliance.daemon.download import Download
+from appliance.daemon.machine.awake import AwakeView
 from appliance.daemon.prompt_values import PromptCacheSnapshot
 from appliance.daemon.record import Record
 from appliance.daemon.seated import Seated
@@ -31,6 +32,7 @@ class Parts:
     seats: tuple[Seated, ...]
     """All models that are known, loaded or not."""
     monitor: MonitorSnapshot
+    awake: AwakeView
     queue: QueueSnapshot | None
     remotes: tuple[Mapping[str, Any], ...]
     downloads: tuple[Download, ...]
@@ -76,6 +78,7 @@ def document(parts: Parts) -> dict[str, Any]:
             "restarts": heat.restarts,
             "skipped": list(heat.skipped),
         },
+        "keep_awake": asdict(parts.awake),
         "queue": _queue(parts.queue),
         "remotes": [dict(remote) for remote in parts.remotes],
         "downloads": [download.to_json() for download in parts.downloads],

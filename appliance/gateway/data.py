@@ -107,7 +107,7 @@ async def infer(request: web.Request) -> web.StreamResponse:
     path = request.path.removeprefix("/batch")
     course = _course(request, path, batch, caller_of(request))
     gate.receipts.keep(course)
-    gate.metrics.began()
+    gate.began()
     try:
         return await _answered(request, gate, course, batch)
     except (asyncio.CancelledError, ClientGone) as gone:
@@ -120,8 +120,7 @@ async def infer(request: web.Request) -> web.StreamResponse:
         raise
     finally:
         course.ended_at = time.perf_counter()
-        gate.metrics.ended(course)
-        gate.record(course.row())
+        gate.ended(course)
 
 
 async def _answered(request: web.Request, gate: Gate, course: Course, batch: bool) -> web.StreamResponse:

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from appliance.gateway import upstream
 from appliance.gateway.closing import Closing
+from appliance.gateway.course import Course
 from appliance.gateway.limits import Limits
 from appliance.gateway.metrics import Metrics
 from appliance.gateway.ports import Ports, Served
@@ -39,6 +40,8 @@ class Gate:
         self.speeds = Speeds()
         self.receipts = Receipts(limits.receipts)
         self._journal = ports.journal
+        self._told = ports.requests
+        self._here = 0
         self._rows: asyncio.Queue[Row] = asyncio.Queue(_UNWRITTEN)
         self._tcp: aiohttp.ClientSession | None = None
 
@@ -70,6 +73,19 @@ class Gate:
         if local is not None and local.serves and policy != "remote-only":
             return True
         return policy != "local-only" and any(remote.has_model for remote in self.remotes.views(served))
+
+    def began(self) -> None:
+        """An inference request arrived."""
+        self.metrics.began()
+        self._here += 1
+        self._told(self._here)
+
+    def ended(self, course: Course) -> None:
+        """It is over."""
+        self._here -= 1
+        self._told(self._here)
+        self.metrics.ended(course)
+        self.record(course.row())
 
     def record(self, row: Row) -> None:
         """Hand a row to the journal; no request waits for the disk."""

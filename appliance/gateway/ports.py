@@ -255,6 +255,8 @@ class Ports:
     recorder: Recorder = field(default_factory=Unrecorded)
     machine: Callable[[], MonitorSnapshot | None] = lambda: None
     """The monitor's snapshot, for `/metrics`."""
+    requests: Callable[[int], None] = lambda count: None
+    """Told how many inference requests are here, running or waiting, whenever that changes."""
 
 
 class Host(Protocol):
