@@ -34,6 +34,7 @@ class Gate:
         self.host = ports.host
         self.privacy = ports.privacy
         self.recorder = ports.recorder
+        self._machine = ports.machine
         self.limits = limits
         self.metrics = Metrics(ports.machine)
         self.closing = Closing()
@@ -54,7 +55,7 @@ class Gate:
 
     def view(self, served: Served, features: Features) -> View:
         """The machine now, as the router sees it for this request."""
-        settings = self.host.settings()
+        settings, machine = self.host.settings(), self._machine()
         ref, local = served.ref, self.local.view(served)
         if local is not None:
             local = self.speeds.local(ref, features, local, self.local.endpoint(served))
@@ -65,6 +66,8 @@ class Gate:
             local=local,
             remotes=tuple(self.speeds.remote(ref, features, remote) for remote in self.remotes.views(served)),
             goal_decode_per_s=settings.goals.decode,
+            power="unknown" if machine is None else machine.power,
+            battery=settings.governor.battery,
         )
 
     def answers(self, served: Served) -> bool:

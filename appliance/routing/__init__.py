@@ -7,7 +7,9 @@ from appliance.routing.after import FAILED_NOW, after_failure, after_wait
 from appliance.routing.codes import REASONS
 from appliance.routing.decide import decide
 from appliance.routing.rules import COLD, heat
+from appliance.routing.spared import ON_BATTERY, saves
 from appliance.routing.types import (
+    BatteryPolicy,
     Decision,
     Features,
     Kind,
@@ -24,7 +26,9 @@ from appliance.routing.types import (
 __all__ = [
     "COLD",
     "FAILED_NOW",
+    "ON_BATTERY",
     "REASONS",
+    "BatteryPolicy",
     "Decision",
     "Features",
     "Kind",
@@ -41,4 +45,5 @@ __all__ = [
     "after_wait",
     "decide",
     "heat",
+    "saves",
 ]

@@ -27,8 +27,9 @@ def after_wait(f: Features, v: View, waited_s: float) -> Decision:
     remote = rules.candidate(f, v)
     if made.target != "local" or waited_s <= v.max_wait_s or remote is None:
         return made
-    factor = rules.heat(v.local)
-    if rules.local_sooner(v.local, remote, factor):
+    local = rules.seen_by(f, v.local)
+    factor = rules.heat(local)
+    if rules.local_sooner(local, remote, factor):
         return made
     # At usual speed the queue would have moved on within the limit.
     tipped = waited_s * factor <= v.max_wait_s

@@ -23,30 +23,35 @@ def decide(f: Features, v: View) -> Decision:
        reject.context.
     5. The engine is down -> remote.engine_down, else reject.unavailable.
     6. The GPU is critically hot -> remote.thermal, else reject.thermal.
-    7. The engine is loading, or the model is cold -> remote.loading unless the local side is known to finish
+    7. On battery with `governor.battery` = `remote`, or `saver` for batch work -> remote.battery. What may
+       not leave is answered here, by the rules below. Unknown power is no battery.
+    8. Batch work waits first, since heat slows the machine or soon may -> remote.thermal unless the local
+       side is known to finish sooner; else by the rules below, and it waits for its turn.
+    9. The engine is loading, or the model is cold -> remote.loading unless the local side is known to finish
        sooner, load included; else wait for it in the bounded queue.
-    8. The queue is full -> remote.queue, else reject.queue_full.
-    9. The local side is too slow (wait over max_wait, first token later than the goal and than the remote's,
-       or under `fastest` a later finish) and isn't known to finish sooner -> remote.queue, remote.faster, or
-       remote.thermal when only the heat factor tipped it. Under heat also when prefill or decode of an
-       interactive request miss their goals, even if nobody knows how fast the remote is.
-    10. Local: local.pinned when asked for, local.ok with a free slot, else local.queued.
+    10. The queue is full -> remote.queue, else reject.queue_full.
+    11. The local side is too slow (wait over max_wait, first token later than the goal and than the remote's,
+        or under `fastest` a later finish) and isn't known to finish sooner -> remote.queue, remote.faster, or
+        remote.thermal when only the heat factor tipped it. Under heat also when prefill or decode of an
+        interactive request miss their goals, even if nobody knows how fast the remote is.
+    12. Local: local.pinned when asked for, local.ok with a free slot, else local.queued.
 
     "-> remote.x" always means: to the first remote that is up, has the model and the room, and only if no
     rule keeps the request here (`rules.barrier`).
     """
     made = _contradiction(f, v) or _only_remote(f, v) or _not_served(f, v)
     if made is None and v.local is not None:
-        made = decide_local(f, v, v.local)
+        made = decide_local(f, v, rules.seen_by(f, v.local))
     assert made is not None, "_not_served answers for a missing local side"
     return _with_predictions(made, f, v)
 
 
 def _with_predictions(made: Decision, f: Features, v: View) -> Decision:
     able = rules.able(v, rules.tokens_needed(f))
+    local = rules.seen_by(f, v.local) if v.local else None
     return replace(
         made,
-        local_finish_s=rules.finish_s(v.local, rules.heat(v.local)) if v.local else None,
+        local_finish_s=rules.finish_s(local, rules.heat(local)) if local else None,
         remote_finish_s=able.finish_s if able else None,
     )
 

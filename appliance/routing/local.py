@@ -1,19 +1,24 @@
-"""Rules 4 to 10 of the decision: the model is served here, so the local side comes first."""
+"""Rules 4 to 12 of the decision: the model is served here, so the local side comes first."""
 
 from __future__ import annotations
 
-from appliance.routing import refusals, rules
+from appliance.routing import refusals, rules, spared
 from appliance.routing.types import Decision, Features, LocalView, RemoteView, View
 from appliance.text import clean_line
 from appliance.units import duration
 
 
 def decide_local(f: Features, v: View, local: LocalView) -> Decision:
-    """Rules 4 to 10 of `decide`, for a model that is served here and a request that may be answered here."""
+    """Rules 4 to 12 of `decide`, for a model that is served here and a request that may be answered here.
+
+    `local` is the local side as this request meets it (`rules.seen_by`).
+    """
     return (
         _too_long(f, v, local)
         or _down(f, v, local)
         or _hot(f, v, local)
+        or spared.on_battery(f, v)
+        or spared.eased(f, v, local)
         or _loading(f, v, local)
         or _full(f, v, local)
         or _slow(f, v, local)
@@ -61,7 +66,7 @@ def _hot(f: Features, v: View, local: LocalView) -> Decision | None:
 
 
 def _loading(f: Features, v: View, local: LocalView) -> Decision | None:
-    """Rule 7."""
+    """Rule 9."""
     if local.state not in rules.LOADING:
         return None
     remote, words = rules.candidate(f, v), rules.state_words(local)
@@ -72,20 +77,26 @@ def _loading(f: Features, v: View, local: LocalView) -> Decision | None:
 
 
 def _full(f: Features, v: View, local: LocalView) -> Decision | None:
-    """Rule 8."""
+    """Rule 10."""
     if not rules.is_full(local):
         return None
     wait = rules.wait_s(local, rules.heat(local))
     if wait is None:
-        wait = refusals.LOADING_RETRY_S if local.state in rules.LOADING else refusals.UNKNOWN_WAIT_RETRY_S
+        wait = _unknown_wait_retry_s(f, local)
     return refusals.leave_or_reject(
         f, v, f"The queue is full: {local.waiting} of {local.max_queue} wait",
         leave="remote.queue", stay="reject.queue_full", retry_s=wait,
     )  # fmt: skip
 
 
+def _unknown_wait_retry_s(f: Features, local: LocalView) -> float:
+    if rules.waits_first(f, local):
+        return refusals.EASED_RETRY_S
+    return refusals.LOADING_RETRY_S if local.state in rules.LOADING else refusals.UNKNOWN_WAIT_RETRY_S
+
+
 def _slow(f: Features, v: View, local: LocalView) -> Decision | None:
-    """Rule 9."""
+    """Rule 11."""
     remote = rules.candidate(f, v)
     if remote is None:
         return None
@@ -174,14 +185,17 @@ def _first_token_late(
 
 
 def _local(f: Features, v: View, local: LocalView) -> Decision:
-    """Rule 10."""
+    """Rule 12."""
+    if rules.waits_first(f, local) and not rules.has_free_slot(local):
+        return _wait_here(f, f"batch work waits first, since {local.eases}")
+    slots = rules.width(local)
     if rules.has_free_slot(local):
-        text = f"{local.running} of {local.slots} slots are busy"
+        text = f"{local.running} of {slots} slots are busy"
         if f.wish == "local":
             return Decision("local", "local.pinned", f"The request asked for the local side; {text}.")
         return Decision("local", "local.ok", f"The local engine takes it at once; {text}.")
     wait = rules.wait_s(local, rules.heat(local))
-    text = f"{local.running} of {local.slots} slots are busy and {local.waiting} wait"
+    text = f"{local.running} of {slots} slots are busy and {local.waiting} wait"
     text += "; the wait is unknown" if wait is None else f"; the predicted wait is {duration(wait)}"
     if wait is not None and wait > v.max_wait_s and f.wish != "local":
         text += f", over the limit of {duration(v.max_wait_s)}, but {_stays(f, v)}"

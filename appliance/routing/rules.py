@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from appliance.routing.types import Features, LocalView, RemoteView, View
@@ -67,6 +67,30 @@ def bigger(f: Features, v: View, than: int) -> RemoteView | None:
     return next((r for r in usable if (r.max_model_len or 0) >= max(need, than + 1)), None)
 
 
+def waits_first(f: Features, local: LocalView) -> bool:
+    """The machine is spared, and this request is of the kind that waits meanwhile."""
+    return f.lane == "batch" and local.eases != ""
+
+
+def seen_by(f: Features, local: LocalView) -> LocalView:
+    """The local side as this request meets it.
+
+    While batch work waits first, a free slot is none for a batch request until its turn comes, and batch
+    requests that wait are not ahead of an interactive one.
+    """
+    if not local.eases:
+        return local
+    if f.lane != "batch":
+        return replace(local, waiting=max(0, local.waiting - local.batch_waiting))
+    turn = width(local) if local.batch_wait_s == 0 else min(width(local), local.running)
+    return replace(local, predicted_wait_s=local.batch_wait_s, at_once=turn)
+
+
+def width(local: LocalView) -> int:
+    """So many requests run at once."""
+    return local.slots if local.at_once is None else min(local.slots, local.at_once)
+
+
 def heat(local: LocalView) -> float:
     """Speed now over usual speed: the measured factor while throttled, else 1. Between 0.01 and 1."""
     return min(1.0, max(0.01, local.factor)) if local.thermal == "throttled" else 1.0
@@ -115,9 +139,9 @@ def local_sooner(local: LocalView, remote: RemoteView, factor: float) -> bool:
 
 def has_free_slot(local: LocalView) -> bool:
     """A new request would start at once."""
-    return local.waiting == 0 and local.running < local.slots
+    return local.waiting == 0 and local.running < width(local)
 
 
 def is_full(local: LocalView) -> bool:
     """The queue takes nobody else."""
-    return local.waiting >= local.max_queue and (local.waiting > 0 or local.running >= local.slots)
+    return local.waiting >= local.max_queue and (local.waiting > 0 or local.running >= width(local))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from appliance.monitor.governor.baseline import PowerSource
 from appliance.monitor.governor.values import ThermalState
 from appliance.routing.codes import PASSING
 
@@ -12,6 +13,7 @@ Wish = Literal["auto", "local", "remote"]
 Lane = Literal["interactive", "batch"]
 Kind = Literal["chat", "completion", "embedding"]
 Policy = Literal["local-only", "local-first", "fastest", "remote-only"]
+BatteryPolicy = Literal["full", "saver", "remote"]
 Target = Literal["local", "remote", "reject"]
 Side = Literal["local", "remote"]
 
@@ -63,6 +65,14 @@ class LocalView:
     """Until a model that is cold or loading is ready, as far as that is known."""
     retry_s: float | None = None
     """After a load that failed: until a request loads it again."""
+    eases: str = ""
+    """Why batch work waits first, as a clause; empty when it does not."""
+    batch_waiting: int = 0
+    """Batch requests among those that wait."""
+    batch_wait_s: float | None = None
+    """While batch work waits first: until a new batch request would start, at usual speed."""
+    at_once: int | None = None
+    """So many requests run at once while the machine is spared; None: as many as there are slots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +107,10 @@ class View:
     """In the order of the settings; the first that can serve is taken."""
     goal_decode_per_s: float | None = None
     """Tokens per second that a reply should have; None: no goal."""
+    power: PowerSource = "unknown"
+    """What feeds the machine. Unknown counts as mains."""
+    battery: BatteryPolicy = "full"
+    """What changes while that is a battery."""
 
 
 @dataclass(frozen=True, slots=True)

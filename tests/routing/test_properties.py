@@ -52,6 +52,10 @@ locals_ = st.builds(
     prefill_s=MAYBE_SECONDS,
     decode_s=MAYBE_SECONDS,
     decode_per_s=st.none() | st.floats(0.1, 200),
+    eases=st.sampled_from(("", "heat slows the machine")),
+    batch_waiting=st.integers(0, 10),
+    batch_wait_s=MAYBE_SECONDS | st.just(0.0),
+    at_once=st.sampled_from((None, 1)),
 )
 remote_lists = st.lists(
     st.builds(
@@ -75,6 +79,8 @@ views = st.builds(
     local=st.none() | locals_,
     remotes=remote_lists,
     goal_decode_per_s=st.none() | st.floats(1, 50),
+    power=st.sampled_from(("ac", "battery", "battery", "unknown")),
+    battery=st.sampled_from(("full", "saver", "remote")),
 )
 
 

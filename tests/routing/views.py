@@ -37,8 +37,10 @@ def view(
     remotes: tuple[dict[str, Any], ...] = ({},),
     *,
     no_local: bool = False,
+    power: str = "unknown",
+    battery: str = "full",
 ) -> View:
     """`local` and `remotes` are changes to the healthy ones; max_wait 8 s, goals 2 s and 15 tokens/s."""
     here = None if no_local else replace(LOCAL, **(local or {}))
     there = tuple(replace(REMOTE, **changes) for changes in remotes)
-    return View(policy, 8.0, 2.0, here, there, 15.0)  # type: ignore[arg-type]
+    return View(policy, 8.0, 2.0, here, there, 15.0, power, battery)  # type: ignore[arg-type]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
+from appliance.monitor.governor import PowerSource
 from appliance.operations.replay.governed import Governed, heat_at
 from appliance.operations.replay.under import Under
 from appliance.operations.replay.values import Asked, Model, Remote, Taken, Verdict
 from appliance.routing import (
+    ON_BATTERY,
     Decision,
     Features,
     LocalView,
@@ -18,6 +20,7 @@ from appliance.routing import (
     after_failure,
     after_wait,
     decide,
+    saves,
 )
 
 _CAUSE = "as recorded"
@@ -39,6 +42,8 @@ class World:
             goal_decode_per_s=under.goal_decode_per_s,
             local=self._local(asked.features, at, governed, under),
             remotes=tuple(_remote(one, asked.features) for one in self.remotes.values()),
+            power=governed.source,
+            battery=under.battery,
         )
 
     def _local(self, f: Features, at: float, governed: Governed, under: Under) -> LocalView | None:
@@ -63,6 +68,8 @@ class World:
             decode_s=0.0 if f.kind == "embedding" else _over(f.max_tokens, decode),
             decode_per_s=decode,
             load_s=model.load_s,
+            eases=_eases(at, governed, under, governed.source),
+            at_once=1 if saves(governed.source, under.battery) else None,
         )
 
 
@@ -90,9 +97,13 @@ def _now(view: View, at: float, governed: Governed, under: Under) -> View:
     """The recorded machine with what the replay's governor and settings say instead. Queue, engine and
     remotes stay as they were."""
     local = view.local
+    power = view.power if governed.source == "unknown" else governed.source
     if local is not None:
         heat = heat_at(governed.view(at), None)
-        local = replace(local, thermal=heat.thermal, factor=heat.factor, max_queue=under.max_queue)
+        local = replace(
+            local, thermal=heat.thermal, factor=heat.factor, max_queue=under.max_queue,
+            eases=_eases(at, governed, under, power), at_once=1 if saves(power, under.battery) else None,
+        )  # fmt: skip
     return replace(
         view,
         policy=under.policy,
@@ -100,7 +111,13 @@ def _now(view: View, at: float, governed: Governed, under: Under) -> View:
         goal_ttft_s=under.goal_ttft_s,
         goal_decode_per_s=under.goal_decode_per_s,
         local=local,
+        power=power,
+        battery=under.battery,
     )
+
+
+def _eases(at: float, governed: Governed, under: Under, power: PowerSource) -> str:
+    return governed.view(at).eases or (ON_BATTERY if saves(power, under.battery) else "")
 
 
 def _again(taken: Taken, view: View) -> Decision:

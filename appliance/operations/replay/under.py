@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.monitor.governor import Rule
-from appliance.routing import Policy
+from appliance.routing import BatteryPolicy, Policy
 from appliance.settings import Settings
 
 
@@ -22,7 +22,7 @@ class Under:
     max_queue: int
     goal_ttft_s: float
     goal_decode_per_s: float
-    battery: str
+    battery: BatteryPolicy
 
     @staticmethod
     def of(settings: Settings, name: str) -> Under:
