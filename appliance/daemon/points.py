@@ -30,13 +30,19 @@ class Load:
 
 
 def points_of(at: float, seen: MonitorSnapshot, load: Load, *, fresh: bool) -> list[Point]:
-    """The machine, and while the sensors run, CPU and GPUs. Of one that tells nothing there is no row."""
+    """The machine, and while the sensors run, CPU and GPUs.
+
+    Of one that never tells anything there is no row. One that can't be read now has a row without figures, so
+    that a replay knows that somebody looked.
+    """
     found = [_machine(at, seen, load)]
+    if seen.active and seen.stale:
+        found += [_blind(at, gpu) for gpu in seen.gpus if gpu.watched and _tells(gpu)]
     if not fresh:
-        return found
+        return found[:MOST_DEVICES]
     if seen.cpu is not None and (seen.cpu.temperature is not None or seen.cpu.throttled_ns is not None):
         found.append(_cpu(at, seen.cpu))
-    found += [_gpu(at, gpu) for gpu in seen.gpus if gpu.watched and _tells(gpu)]
+    found += [_gpu(at, gpu) for gpu in seen.gpus if gpu.watched and (_tells(gpu) or gpu.trouble)]
     return found[:MOST_DEVICES]
 
 
@@ -94,6 +100,10 @@ def _gpu(at: float, gpu: GpuView) -> Point:
         factor=gpu.factor,
         **alike,
     )
+
+
+def _blind(at: float, gpu: GpuView) -> Point:
+    return Point(at, f"{GPU}{gpu.id}", name=gpu.name, state=gpu.state, factor=gpu.factor)
 
 
 def _tells(gpu: GpuView) -> bool:

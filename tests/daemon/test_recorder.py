@@ -28,6 +28,7 @@ GPU = GpuSample(
     "GPU-1", 0, "RTX", "cuda", total=8, free=2, temperature=91.0, slowdown_at=90.0, headroom=-1.0,
     reasons=0x24 | 0x800, counters={"sw_thermal": 7, "hw_thermal": 5, "power_cap": 99}, clock=900.0,
 )  # fmt: skip
+LOST = GpuSample("GPU-1", 0, "RTX", "cuda", trouble="gpu_lost")
 CPU = CpuSample("i7", 99.0, high_at=95.0, critical_at=105.0, throttled_ns=40)
 LOCAL = LocalView("ready", 1, 0, 0, 64, None, 4096, "cool", 1.0, serves=True)
 SEEN = View("local-first", 8.0, 2.0, LOCAL, (RemoteView("vllm", True, True, 32_768),))
@@ -101,18 +102,37 @@ async def test_a_second_has_one_row_whatever_the_pace(journal: Journal) -> None:
 @pytest.mark.parametrize(
     "seen",
     [
-        machine(age_s=4.0, stale=True),
         machine(age_s=None, active=False),
         machine(gpus=(replace(machine().gpus[0], watched=False),), cpu=CpuView()),
         machine(gpus=(replace(machine().gpus[0], asleep=True),), cpu=None),
     ],
-    ids=["stale", "no engine", "not watched", "asleep"],
+    ids=["no engine", "not watched", "asleep"],
 )
 async def test_what_is_not_read_has_a_gap(journal: Journal, seen: MonitorSnapshot) -> None:
     made = recorder(journal, Hands())
     made.on_sample(seen)
     await made.flush()
     assert [point.device for point in await entries(journal, Point)] == ["machine"]
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        machine(age_s=4.0, stale=True, cpu=None),
+        machine(gpus=(gpu_view(LOST, DeviceHeat("throttled", factor=0.6), 0.0, set()),), cpu=None),
+    ],
+    ids=["silent sensors", "lost"],
+)
+async def test_what_somebody_could_not_read_is_a_row_without_figures(
+    journal: Journal, seen: MonitorSnapshot
+) -> None:
+    """A replay has to know that somebody looked: `throttled` stays while nobody can."""
+    made = recorder(journal, Hands())
+    made.on_sample(seen)
+    await made.flush()
+    found = next(point for point in await entries(journal, Point) if point.device == "gpu:GPU-1")
+    assert (found.state, found.factor, found.name) == ("throttled", 0.6, "RTX")
+    assert (found.temperature, found.headroom, found.reasons, found.free) == (None, None, None, None)
 
 
 async def test_a_clock_that_is_set_back_leaves_no_second_past(journal: Journal) -> None:

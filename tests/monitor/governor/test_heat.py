@@ -29,15 +29,12 @@ def test_a_slow_gpu_is_throttled_and_the_cpu_beside_it_is_not() -> None:
     changes = heat.take({"GPU-1": HOT, CPU: HOT}, 3.0)
     assert [(one.device, one.before, one.after) for one in changes] == [("GPU-1", "warm", "throttled")]
     assert changes[0].why == (
-        "1 degrees to its threshold; decode is at 50% of its usual speed, under the limit of 80%"
+        "1 °C to its threshold; decode is at 50% of its usual speed, under the limit of 80%"
     )
     view = heat.view(3.0)
     assert (view.thermal, view.factor) == ("throttled", 0.5)
-    assert (view.devices["GPU-1"].factor, view.devices[CPU].state, view.devices[CPU].factor) == (
-        0.5,
-        "warm",
-        1,
-    )
+    cpu = view.devices[CPU]
+    assert (view.devices["GPU-1"].factor, cpu.state, cpu.factor) == (0.5, "warm", 1)
     assert view.eases == "heat slows the machine"
 
 
