@@ -134,7 +134,7 @@ def _old(age_s: float | None) -> str:
 
 def _power(snapshot: StatusSnapshot) -> str:
     battery = snapshot.host.battery
-    if battery is None:
+    if battery is None or (battery.percent is None and snapshot.power == "ac"):
         return {"ac": "on mains", "battery": "on battery"}.get(snapshot.power or "", "")
     charge = "n/a" if battery.percent is None else f"{battery.percent:.0f} %"
     source = {"ac": "on mains, battery at", "battery": "on battery at"}

@@ -27,16 +27,23 @@ class Limits:
     available: int | None = None
     """What may still be allocated under the tightest limit; droppable page cache counts as free."""
     cpus: int | None = None
+    swap: int | None = None
+    """Zero where this container may not swap at all."""
+    swap_used: int | None = None
 
 
 def read(roots: Roots) -> Limits:
     """The limits that hold for this process."""
     pairs = [pair for pair in map(_memory_pair, _levels(roots, "memory")) if pair is not None]
+    swaps = [pair for pair in map(_swap_pair, _levels(roots, "memory")) if pair is not None]
+    swap, swap_used = min(swaps, key=lambda pair: pair[0], default=(None, None))
     quotas = [quota for quota in map(_quota, _levels(roots, "cpu")) if quota is not None]
     return Limits(
         memory=min((limit for limit, _ in pairs), default=None),
         available=min((left for _, left in pairs if left is not None), default=None),
         cpus=min(quotas, default=None),
+        swap=swap,
+        swap_used=swap_used,
     )
 
 
@@ -80,6 +87,12 @@ def _memory_pair(level: Path) -> tuple[int, int | None] | None:
         cache = _stat(level / "memory.stat", cache_key) or 0
         return limit, max(0, min(limit, limit - used + cache))
     return None
+
+
+def _swap_pair(level: Path) -> tuple[int, int | None] | None:
+    """Limit and use of swap. Version 1 limits RAM and swap together, which bounds no swap alone: not used."""
+    limit = read_int(level / "memory.swap.max")
+    return None if limit is None or limit < 0 else (limit, read_int(level / "memory.swap.current"))
 
 
 def _stat(file: Path, key: str) -> int | None:

@@ -1,4 +1,7 @@
-"""RAM and battery: psutil, cut down to the limits of this container."""
+"""RAM, swap and the power source, cut down to the limits of this container.
+
+psutil tells only the first battery and takes a mouse's for one, so on Linux the power supplies are read here.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,13 @@ from dataclasses import dataclass
 
 import psutil
 
-from appliance.hardware import cgroup
+from appliance.hardware import cgroup, supplies
 from appliance.hardware.sysfs import Roots, read_text
 from appliance.hardware.types import Battery
 from appliance.text import clean_line
 from appliance.units import size
+
+_LINUX = sys.platform.startswith("linux")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +26,14 @@ class Ram:
 
     total: int | None
     available: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """Bytes of swap that this process may use; a total of 0 is a machine without any."""
+
+    total: int | None
+    used: int | None
 
 
 def ram(limits: cgroup.Limits) -> Ram:
@@ -32,8 +45,24 @@ def ram(limits: cgroup.Limits) -> Ram:
     return Ram(_lowest(memory.total, limits.memory), _lowest(memory.available, limits.available))
 
 
-def battery() -> Battery | None:
-    """The battery, or None without one or where it can't be read."""
+def swap(limits: cgroup.Limits, roots: Roots = Roots()) -> Swap:  # noqa: B008  (frozen)
+    """The machine's swap, or the container's share of it where that is lower."""
+    total, used = _swap_of_machine(roots)
+    if limits.swap is not None and (total is None or limits.swap <= total):
+        return Swap(limits.swap, limits.swap_used)
+    return Swap(total, used)
+
+
+def battery(
+    roots: Roots = Roots(),  # noqa: B008  (frozen)
+    *,
+    linux: bool = _LINUX,
+) -> Battery | None:
+    """The battery, or None without one or where it can't be read. Without a battery an adapter is told all
+    the same: plugged, with an unknown charge.
+    """
+    if linux:
+        return supplies.read(roots)
     read = getattr(psutil, "sensors_battery", None)
     try:
         state = read() if read is not None else None
@@ -72,9 +101,29 @@ def cpu_name(roots: Roots) -> str | None:
 
 def notes(limits: cgroup.Limits) -> tuple[str, ...]:
     """What the container takes away."""
-    if limits.memory is None or not sys.platform.startswith("linux"):
+    if limits.memory is None or not _LINUX:
         return ()
     return (f"This container or slice may use {size(limits.memory)} of RAM.",)
+
+
+def _swap_of_machine(roots: Roots) -> tuple[int | None, int | None]:
+    """From the kernel's one file, since psutil reads a second one for what nobody asks; elsewhere psutil."""
+    figures: dict[str, int] = {}
+    for line in (read_text(roots.proc / "meminfo") or "").splitlines():
+        key, _, value = line.partition(":")
+        number = value.strip().removesuffix(" kB")
+        if key in ("SwapTotal", "SwapFree") and number.isdecimal():
+            figures[key] = int(number) * 1024
+    total, free = figures.get("SwapTotal"), figures.get("SwapFree")
+    if total is not None:
+        return total, None if free is None or free > total else total - free
+    if _LINUX:
+        return None, None
+    try:
+        memory = psutil.swap_memory()
+    except (OSError, RuntimeError, ValueError):
+        return None, None
+    return memory.total, memory.used
 
 
 def _lowest(*values: int | None) -> int | None:

@@ -240,10 +240,13 @@ def _rule(settings: GovernorSettings) -> Rule:
 
 
 def _host_sample(cpu: host.CpuLoad) -> Sample:
-    ram = host.ram(cgroup.read(Roots()))
+    limits = cgroup.read(Roots())
+    ram, swap = host.ram(limits), host.swap(limits)
     return Sample(
         cpu_percent=cpu.percent(),
         ram_total=ram.total,
         ram_available=ram.available,
+        swap_total=swap.total,
+        swap_used=swap.used,
         battery=host.battery(),
     )

@@ -60,9 +60,9 @@ def test_a_broken_battery_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
         raise FileNotFoundError("/sys/class/power_supply/BAT0/energy_now")
 
     monkeypatch.setattr(psutil, "sensors_battery", broken, raising=False)
-    assert host.battery() is None
+    assert host.battery(linux=False) is None
     monkeypatch.delattr(psutil, "sensors_battery")
-    assert host.battery() is None
+    assert host.battery(linux=False) is None
 
 
 def test_the_first_cpu_load_is_unknown_and_not_zero() -> None:

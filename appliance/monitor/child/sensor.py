@@ -29,10 +29,11 @@ from dataclasses import dataclass, field
 from typing import TextIO, TypeVar
 
 from appliance.hardware import cgroup, host, nvml
-from appliance.hardware.sensors import GpuSample, Sample
+from appliance.hardware.sensors import CpuSample, GpuSample, Sample
 from appliance.hardware.sysfs import Roots
 from appliance.hardware.types import Battery
 from appliance.monitor.child.amd_reader import AmdReader
+from appliance.monitor.child.cpu_reader import CpuReader
 from appliance.monitor.child.nvidia_reader import NvidiaReader
 from appliance.monitor.child.watchdog import Trace, Watchdog
 from appliance.monitor.wire import to_line
@@ -81,6 +82,7 @@ class Sensor:
         self._watchdog = watchdog or Watchdog(Trace(None), deadline_s=3.0, slow_s=15.0, clock=clock)
         self._nvidia = NvidiaReader(roots, clock, self._shared_ram)
         self._amd = AmdReader(roots, clock)
+        self._package = CpuReader(roots, clock)
         self._cpu = host.CpuLoad()
         self._limits = cgroup.Limits()
         self._battery: Battery | None = None
@@ -106,13 +108,17 @@ class Sensor:
         if self._clock() - self._slow_at >= _SLOW_S:
             self._slow_at = self._clock()
             self._limits = self._look("container limits", lambda: cgroup.read(self._roots), self._limits)
-            self._battery = self._look("battery", host.battery, None)
-        ram = host.ram(self._limits)
+            self._battery = self._look("battery", lambda: host.battery(self._roots), None)
+        ram, swap = host.ram(self._limits), host.swap(self._limits, self._roots)
+        none: CpuSample | None = None
         return Sample(
             gpus=self._gpus() if self.full else (),
+            cpu=self._look("CPU", self._package.read, none),
             cpu_percent=self._cpu.percent(),
             ram_total=ram.total,
             ram_available=ram.available,
+            swap_total=swap.total,
+            swap_used=swap.used,
             battery=self._battery,
             trouble=self._nvidia.trouble if self.full else None,
             skipped=self._watchdog.skipped(),
