@@ -146,6 +146,30 @@ def test_replies_of_the_trace_tell_how_slow_it_is() -> None:
     assert "33% of its speed" in verdict.now_detail
 
 
+def test_heat_counts_for_a_model_by_where_its_last_reply_was_made() -> None:
+    """The GPU is slow under heat; what runs on the CPU beside it is not."""
+
+    def reply(at: float, model: str, places: str, speed: float) -> Mapping[str, Any]:
+        return {
+            "at": NOW + at, "kind": "speed", "model": model, "plan": "p", "tokens_per_second": speed,
+            "places": [places],
+        }  # fmt: skip
+
+    cool = [to_line(Point(NOW + at, "gpu:GPU-1", temperature=60.0, headroom=30.0)) for at in range(10)]
+    warm = [to_line(Point(NOW + at, "gpu:GPU-1", temperature=89.0, headroom=1.0)) for at in range(10, 30)]
+    cpu = [to_line(Point(NOW + at, "cpu", temperature=50.0, headroom=40.0)) for at in range(30)]
+    usual = [reply(1 + 0.1 * number, "on-gpu", "GPU-1", 50.0) for number in range(5)]
+    slow = [reply(15 + 0.1 * number, "on-gpu", "GPU-1", 10.0) for number in range(3)]
+    elsewhere = reply(16, "on-cpu", "cpu", 20.0)
+    asked = [
+        line(20, decide(FEATURES, VIEW), features=replace(FEATURES, model=model), request_id=model)
+        for model in ("on-gpu", "on-cpu")
+    ]
+    report = played([*cool, *warm, *cpu, *usual, *slow, elsewhere, *asked])
+    assert {one.request_id: one.now for one in report.verdicts} == {
+        "on-gpu": "remote.thermal", "on-cpu": "local.ok"}  # fmt: skip
+
+
 def test_a_decision_without_its_view_is_counted_and_not_invented() -> None:
     row = {name: value for name, value in line(20, decide(FEATURES, VIEW)).items() if name != "view"}
     report = played([*hot(), row])

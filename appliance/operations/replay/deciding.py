@@ -86,20 +86,20 @@ def recorded(taken: Taken, at: float, governed: Governed, under: Under) -> Verdi
     """What would become of a recorded decision; None when its view was not kept."""
     if taken.view is None:
         return None
-    made = _again(taken, _now(taken.view, at, governed, under))
+    made = _again(taken, _now(taken.view, taken.features.model, at, governed, under))
     return Verdict(
         at, taken.request_id, taken.features.model, taken.moment, taken.reason, taken.detail, made.reason,
         made.detail, made.remote,
     )  # fmt: skip
 
 
-def _now(view: View, at: float, governed: Governed, under: Under) -> View:
+def _now(view: View, model: str, at: float, governed: Governed, under: Under) -> View:
     """The recorded machine with what the replay's governor and settings say instead. Queue, engine and
     remotes stay as they were."""
     local = view.local
     power = view.power if governed.source == "unknown" else governed.source
     if local is not None:
-        heat = heat_at(governed.view(at), None)
+        heat = heat_at(governed.view(at), governed.places_of(model))
         local = replace(
             local, thermal=heat.thermal, factor=heat.factor, max_queue=under.max_queue,
             eases=_eases(at, governed, under, power), at_once=1 if saves(power, under.battery) else None,

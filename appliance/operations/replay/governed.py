@@ -34,6 +34,7 @@ class Governed:
         self._states: dict[str, str] = {}
         self._recorded: dict[str, str] = {}
         self._keys: dict[str, SpeedKey] = {}
+        self._places: dict[str, frozenset[str]] = {}
         self.moved: list[Moved] = []
         self.seconds: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         self.recorded_seconds: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
@@ -65,8 +66,14 @@ class Governed:
         """A reply told how fast the machine is."""
         key = self._key(spoke)
         self._keys[spoke.model] = key
+        if spoke.places is not None:
+            self._places[spoke.model] = self._places[spoke.model.partition(":")[0]] = spoke.places
         places = spoke.places if spoke.places is not None else frozenset(self._states)
         self._heat.observe(key, spoke.tokens_per_second, places, at)
+
+    def places_of(self, model: str) -> frozenset[str] | None:
+        """Where its last reply was made; None while no reply has told."""
+        return self._places.get(model)
 
     def usual(self, usual: Usual) -> None:
         """What is known from earlier days."""

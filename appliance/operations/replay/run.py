@@ -93,8 +93,8 @@ def _notes(trace: Trace, world: World, verdicts: list[Verdict], lost: int) -> li
         notes.append(QUEUE_NOTE)
     if any(isinstance(step, Taken) for step in steps):
         notes.append(
-            "Recorded decisions keep the engines, queues and remotes of then, and heat counts for every "
-            "model, since the trace does not say on which devices each ran."
+            "Recorded decisions keep the engines, queues and remotes of then. Heat counts for a model by the "
+            "devices of its last reply; before its first one, that of all counts."
         )
     if lost:
         many = "1 recorded decision" if lost == 1 else f"{lost:,} recorded decisions"
