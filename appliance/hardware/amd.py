@@ -6,30 +6,13 @@ together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from appliance.hardware import holders
 from appliance.hardware.sysfs import AMD, INTEL, PciDisplay, Roots, displays, folders, read_int, read_text
 from appliance.hardware.types import Gpu, Program
 from appliance.text import clean_line
-
-
-@dataclass(frozen=True, slots=True)
-class AmdReading:
-    """One look at an amdgpu device. Celsius, watts, percent, bytes."""
-
-    total: int | None = None
-    free: int | None = None
-    used: int | None = None
-    apart: int | None = None
-    """Free bytes of an APU's carve-out, which is no RAM."""
-    temperature: float | None = None
-    critical_at: float | None = None
-    """The limit of the same sensor that `temperature` is from."""
-    power: float | None = None
-    power_limit: float | None = None
-    utilisation: float | None = None
 
 
 def detect(roots: Roots) -> tuple[Gpu, ...]:
@@ -58,25 +41,9 @@ def _holders(gpu: Gpu, clients: holders.Clients | None) -> tuple[Program, ...]:
     return holders.programs(held)
 
 
-def read_amd(device: Path) -> AmdReading:
-    """Read the device's files; what is missing stays None."""
-    total, used, apart = _memory(device)
-    hwmon = next(iter(folders(device / "hwmon", "hwmon*")), device / "hwmon" / "none")
-    temperature, critical = _temperature(hwmon)
-    power = read_int(hwmon / "power1_average")
-    power = read_int(hwmon / "power1_input") if power is None else power
-    busy = read_int(device / "gpu_busy_percent")
-    return AmdReading(
-        total=total,
-        free=total - used if total is not None and used is not None else None,
-        used=used,
-        apart=apart,
-        temperature=temperature,
-        critical_at=critical,
-        power=_scaled(power, 1_000_000),
-        power_limit=_scaled(read_int(hwmon / "power1_cap"), 1_000_000),
-        utilisation=None if busy is None else float(busy),
-    )
+def hwmon_of(device: Path) -> Path:
+    """The folder of the device's sensors; one that is not there where it has none."""
+    return next(iter(folders(device / "hwmon", "hwmon*")), device / "hwmon" / "none")
 
 
 def is_apu(device: Path) -> bool | None:
@@ -90,21 +57,21 @@ def is_apu(device: Path) -> bool | None:
 
 
 def _amd_gpu(card: PciDisplay, index: int, roots: Roots) -> Gpu:
-    reading = AmdReading() if card.suspended else read_amd(card.path)
+    total, used, apart = (None, None, None) if card.suspended else memory(card.path)
     unique = read_text(card.path / "unique_id")
     return Gpu(
         id=f"amd-{unique}" if unique else f"pci:{card.address}",
         index=index,
         name=_amd_name(card, roots),
         backend="rocm",
-        total=reading.total,
-        free=reading.free,
-        used=reading.used,
+        total=total,
+        free=total - used if total is not None and used is not None and used <= total else None,
+        used=used,
         driver=_driver(card.path),
         integrated=is_apu(card.path),
         pci=card.address,
         asleep=card.suspended,
-        apart=reading.apart,
+        apart=apart,
     )
 
 
@@ -121,7 +88,7 @@ def _intel_gpu(card: PciDisplay, index: int) -> Gpu:
     )
 
 
-def _memory(device: Path) -> tuple[int | None, int | None, int | None]:
+def memory(device: Path) -> tuple[int | None, int | None, int | None]:
     """Total, used, and what is free apart from RAM: VRAM, and for an APU the GTT on top of it."""
     vram, vram_used = (read_int(device / f"mem_info_vram_{word}") for word in ("total", "used"))
     if not is_apu(device):
@@ -130,19 +97,6 @@ def _memory(device: Path) -> tuple[int | None, int | None, int | None]:
     total = None if vram is None or gtt is None else vram + gtt
     used = None if vram_used is None or gtt_used is None else vram_used + gtt_used
     return total, used, None if vram is None or vram_used is None else max(0, vram - vram_used)
-
-
-def _temperature(hwmon: Path) -> tuple[float | None, float | None]:
-    """The hot spot (`junction`) with its own limit, else `edge`; told apart by label, not by number."""
-    sensors: dict[str, tuple[float | None, float | None]] = {}
-    for file in folders(hwmon, "temp*_input"):
-        stem = file.name.removesuffix("_input")
-        label = read_text(hwmon / f"{stem}_label") or "edge"
-        sensors[label] = (_scaled(read_int(file), 1_000), _scaled(read_int(hwmon / f"{stem}_crit"), 1_000))
-    for label in ("junction", "edge"):
-        if label in sensors and sensors[label][0] is not None:
-            return sensors[label]
-    return None, None
 
 
 def _amd_name(card: PciDisplay, roots: Roots) -> str:
@@ -165,7 +119,3 @@ def _driver(device: Path) -> str | None:
         return (device / "driver").resolve(strict=True).name
     except OSError:
         return None
-
-
-def _scaled(value: int | None, by: int) -> float | None:
-    return None if value is None else value / by

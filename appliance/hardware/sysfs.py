@@ -78,8 +78,8 @@ def displays(roots: Roots) -> list[PciDisplay]:
 
 
 def is_suspended(device: Path) -> bool:
-    """The kernel has powered the device down. Reading this does not wake it."""
-    return read_text(device / "power" / "runtime_status") == "suspended"
+    """The kernel has powered the device down, or does so now. Reading this does not wake it."""
+    return read_text(device / "power" / "runtime_status") in ("suspended", "suspending")
 
 
 def nvidia_asleep(roots: Roots) -> bool:
