@@ -1,4 +1,4 @@
-"""The kernel's gpu_metrics tables as C structs (kgd_pp_interface.h): the compiler's rules place the fields."""
+"""The kernel's gpu_metrics as C structs (kgd_pp_interface.h): the compiler's rules place the fields."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ VERSIONS = tuple(_FIELDS)
 
 def table(version: tuple[int, int], *, filler: int = 0, **values: int) -> bytes:
     """A table of that version; every other byte is `filler`, as the driver's own 0xff before it writes."""
-    made = type("Table", (ctypes.Structure,), {"_fields_": _FIELDS[version]})
-    one: Any = made.from_buffer(bytearray([filler]) * ctypes.sizeof(made))
+    made: Any = type("Table", (ctypes.Structure,), {"_fields_": _FIELDS[version]})
+    one = made.from_buffer(bytearray([filler]) * ctypes.sizeof(made))
     one.structure_size, one.format_revision, one.content_revision = ctypes.sizeof(made), *version
     for name, value in values.items():
         setattr(one, name, value)

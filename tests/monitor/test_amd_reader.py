@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ def roots(tmp_path: Path) -> Roots:
     return Roots(tmp_path / "sys", tmp_path / "proc", tmp_path / "share")
 
 
-def halo(roots: Roots, thm_gfx: int, **more: object) -> Path:
+def halo(roots: Roots, thm_gfx: int, **more: Any) -> Path:
     device = pci(
         roots, "0000:c5:00.0", 0x1002, 0x1586, mem_info_vram_total=1 << 30, mem_info_vram_used=0,
         mem_info_gtt_total=60 << 30, mem_info_gtt_used=1 << 30, hwmon__hwmon2__in1_input=730,

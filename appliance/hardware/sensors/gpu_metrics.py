@@ -6,7 +6,7 @@ The header has the size and the version (kgd_pp_interface.h). What is read of ea
 | --- | --- | --- |
 | 1.3 | cards since RDNA | `indep_throttle_status`, whose bits are the same on each ASIC (amdgpu_smu.h) |
 | 2.2, 2.3, 2.4 | APUs up to Zen 3 | the same |
-| 3.0 | APUs of Strix and later | counters of the limits that held, by which of them rose since the last look |
+| 3.0 | APUs of Strix and later | which of its counters of limits that held have risen since the last look |
 | others | | nothing: their bits depend on the ASIC, or are not filled in |
 
 The counters of 3.0 count the firmware's timer, whose rate nobody tells: they become bits and no times.
