@@ -91,7 +91,7 @@ class LocalSide:
         heat, settings = self._pressure(seat), self._library.settings
         queue = seat.queue.snapshot if seat is not None else None
         snapshot = seat.serving.snapshot if seat is not None else ServingSnapshot()
-        now = time.monotonic()
+        now, easing = time.monotonic(), self._pool.sparing.easing
         return LocalView(
             state=state_of(seat, loadable=loadable, now=now),
             slots=queue.slots if queue else 1,
@@ -106,6 +106,10 @@ class LocalSide:
             detail=why_not(snapshot),
             load_s=seat.load_left_s(now) if seat is not None else None,
             retry_s=seat.retry_at - now if seat is not None and seat.retry_at > now else None,
+            eases=easing.why if easing is not None else "",
+            batch_waiting=queue.lanes["batch"] if queue else 0,
+            batch_wait_s=queue.batch_wait if queue else None,
+            at_once=easing.at_once if easing is not None else None,
         )
 
     def _loadable(self, served: Served) -> bool:

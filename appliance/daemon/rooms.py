@@ -11,6 +11,7 @@ from appliance import settings as settings_room
 from appliance.daemon import queue_file
 from appliance.daemon.changes import Changes
 from appliance.daemon.downloads import Downloads
+from appliance.daemon.easing import Easer
 from appliance.daemon.event_writer import EventWriter
 from appliance.daemon.events import happenings
 from appliance.daemon.fetching import Fetching
@@ -73,6 +74,7 @@ class Rooms:
         )  # fmt: skip
         self.machine = MachineWatch(self.pool, gpus, paths)
         self.awake = KeepAwake(library.settings.governor.keep_awake, on_change=self.changes.notify)
+        self.easer = Easer(self.pool, lambda: self.monitor.snapshot, lambda: self.library.settings.governor)
         self.learner = BandwidthLearner(lessons.note_bandwidth)
         self.local = LocalSide(library, self.pool, self.here, self.monitor, self.learner)
         self.remotes = RemoteSide(self._pool(library.settings))
@@ -158,6 +160,7 @@ class Rooms:
             await old.stop()
         if loaded.governor != before.governor:
             self.monitor.use(loaded.governor)
+            self.easer.apply()
             self.awake.use(loaded.governor.keep_awake)
         if loaded.prompt_cache != before.prompt_cache:
             await self.prompts.apply()
@@ -178,6 +181,7 @@ class Rooms:
     def _heat_changed(self, changes: tuple[Change, ...]) -> None:
         """Something that acts on requests has changed."""
         self._heat_events.changed(changes, self.monitor.snapshot)
+        self.easer.apply()
         self.changes.notify()
 
     def _sampled(self, seen: MonitorSnapshot) -> None:

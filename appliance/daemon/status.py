@@ -119,6 +119,10 @@ def _row(seat: Seated) -> dict[str, Any]:
 def _notes(parts: Parts) -> Iterable[Note]:
     """Of the machine, and of each model that is loaded; what is said of one is not said again."""
     told = list(notes(parts.serving, parts.monitor))
+    waits = parts.queue.lanes.get("batch", 0) if parts.queue is not None else 0
+    if parts.queue is not None and parts.queue.easing is not None and waits:
+        detail = f"Batch work waits first ({waits} now), since {parts.queue.easing.why}."
+        told.append(Note("batch_waits", detail, None, None))
     others = [seat.serving for seat in parts.seats if not seat.default and seat.serving.engine is not None]
     for serving in others:
         name = serving.ref.ref if serving.ref is not None else "?"
@@ -235,10 +239,11 @@ def _absent_engine(serving: ServingSnapshot) -> dict[str, Any]:
 
 def _queue(queue: QueueSnapshot | None) -> dict[str, Any]:
     if queue is None:
-        return {"waiting": 0, "running": 0, "lanes": {}, "predicted_wait": None}
+        return {"waiting": 0, "running": 0, "lanes": {}, "predicted_wait": None, "eases": None}
     return {
         "waiting": queue.waiting, "running": queue.running, "lanes": dict(queue.lanes),
         "predicted_wait": queue.predicted_wait,
+        "eases": None if queue.easing is None else queue.easing.why,
     }  # fmt: skip
 
 

@@ -17,12 +17,13 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType, TracebackType
-from typing import Self
+from types import MappingProxyType
 
 from appliance.errors import Rejected
+from appliance.gateway.places import Easing, Place, QueueSnapshot
 from appliance.routing import Lane
+
+__all__ = ["Admission", "Easing", "Place", "QueueSnapshot"]
 
 LANES: tuple[Lane, ...] = ("interactive", "batch")
 """In the order in which they are served."""
@@ -33,66 +34,8 @@ _SLOWEST = 0.01
 """The router's own lower limit of the factor."""
 
 
-@dataclass(frozen=True, slots=True)
-class QueueSnapshot:
-    """The queue at one moment."""
-
-    waiting: int
-    running: int
-    lanes: Mapping[str, int]
-    """Waiting requests by lane."""
-    predicted_wait: float | None
-    """Seconds at usual speed until a new interactive request would get a slot; None when unknown."""
-    slots: int
-    max_queue: int
-
-
-@dataclass(slots=True, eq=False)
-class Place:
-    """One request's place; leaving the `with` block frees it, whatever happened."""
-
-    lane: Lane
-    entered: float
-    _queue: Admission = field(repr=False)
-    granted_at: float | None = None
-    streams: int = 1
-    """The most places that held a slot at once while this one did, itself included."""
-    completed: bool = False
-    """Set it when the reply was complete: only then its time counts for the prediction."""
-    _granted: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
-
-    @property
-    def held(self) -> bool:
-        """Whether it holds a slot."""
-        return self.granted_at is not None
-
-    @property
-    def waited_s(self) -> float:
-        """Seconds in the queue, until now or until the slot came."""
-        return (self.granted_at if self.granted_at is not None else self._queue.clock()) - self.entered
-
-    async def wait(self, timeout_s: float | None) -> bool:
-        """Wait for the slot; False when `timeout_s` passed first. The place stays in the queue then."""
-        if self.held:
-            return True
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._granted.wait()
-        except TimeoutError:
-            return self.held
-        return True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._queue._leave(self)
-
-    def _grant(self, now: float) -> None:
-        self.granted_at = now
-        self._granted.set()
+def _call_later(seconds: float, call: Callable[[], None]) -> asyncio.TimerHandle:
+    return asyncio.get_running_loop().call_later(seconds, call)
 
 
 class Admission:
@@ -110,8 +53,9 @@ class Admission:
         clock: Callable[[], float] = time.monotonic,
         learn_scale: Callable[[], float] = lambda: 1.0,
         on_change: Callable[[], None] = lambda: None,
+        later: Callable[[float, Callable[[], None]], asyncio.TimerHandle] = _call_later,
     ) -> None:
-        """`on_change` is called when a place was taken, got its slot, or was left."""
+        """`on_change` is called when a place was taken, got its slot, or was left. `later` sets a timer."""
         if slots < 1:
             raise ValueError("an engine has at least one slot")
         self.clock = clock
@@ -123,6 +67,11 @@ class Admission:
         self._service_s: float | None = None
         self._held = False
         self._on_change = on_change
+        self._later = later
+        self._easing: Easing | None = None
+        self._batch_at: float | None = None
+        """When the last batch request started."""
+        self._timer: asyncio.TimerHandle | None = None
 
     def hold(self, held: bool) -> None:
         """While held, nobody gets a slot: the engine is about to make way. Running requests go on."""
@@ -132,8 +81,28 @@ class Admission:
 
     @property
     def held(self) -> bool:
-        """Whether nobody gets a slot now."""
+        """Whether nobody gets a slot now, since the engine makes way."""
         return self._held
+
+    @property
+    def easing(self) -> Easing | None:
+        """How the machine is spared now."""
+        return self._easing
+
+    def ease(self, easing: Easing | None) -> None:
+        """Spare the machine so from now on; None: no more. Running requests are never touched, and those that
+        wait are decided again.
+        """
+        if easing == self._easing:
+            return
+        self._easing = easing
+        self._fill()
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Something has changed that requests without a slot should be decided again for."""
+        for place in (*self._running, *(place for places in self._waiting.values() for place in places)):
+            place.look_again()
 
     @property
     def waiting_since(self) -> float | None:
@@ -147,11 +116,12 @@ class Admission:
         """
         now = self.clock()
         place = Place(lane, now, self)
-        if not self._held and len(self._running) < self._slots and self._count() == 0:
+        ahead = self._ahead(lane)
+        if ahead == 0 and self._may_start(lane, now):
             self._grant(place, now)
             self._on_change()
             return place
-        if self._count() >= self._max_queue:
+        if ahead >= self._max_queue:
             raise Rejected(
                 "The queue is full.",
                 reason="reject.queue_full",
@@ -160,6 +130,7 @@ class Admission:
                 retry_after_s=self._retry_after(lane),
             )
         self._waiting[lane].append(place)
+        self._set_timer(now)
         self._on_change()
         return place
 
@@ -174,9 +145,13 @@ class Admission:
         measured yet. Divided by the speed factor of now they are real seconds.
 
         Remaining time of the slot that finishes soonest, plus one mean service time per `slots` requests
-        ahead. The mean is exponentially weighted over complete replies.
+        ahead. The mean is exponentially weighted over complete replies. While the machine is spared it is
+        known only for who would start without waiting for others.
         """
-        free = self._slots - len(self._running)
+        if self._easing is not None and (self._easing.stops or lane == "batch"):
+            return self._pause_left(self.clock()) * self._scale() if self._next_in_turn() else None
+        slots = self._width()
+        free = slots - len(self._running)
         ahead = sum(len(self._waiting[other]) for other in LANES[: LANES.index(lane) + 1])
         if free > ahead:
             return 0.0
@@ -185,7 +160,8 @@ class Admission:
         now = self.clock()
         held = [now - place.granted_at for place in self._running if place.granted_at is not None]
         left = [self._left_s(since * self._scale(), self._service_s) for since in held]
-        return min(left, default=0.0) + ahead * self._service_s / self._slots
+        over = max(0, len(left) - slots)  # so many more are inside than may be: they must end first
+        return (sorted(left)[over] if left else 0.0) + ahead * self._service_s / slots
 
     @staticmethod
     def _left_s(ran_s: float, mean_s: float) -> float:
@@ -198,20 +174,72 @@ class Admission:
         """The queue now."""
         lanes = MappingProxyType({str(lane): len(places) for lane, places in self._waiting.items()})
         return QueueSnapshot(
-            self._count(), len(self._running), lanes, self.predicted_wait(), self._slots, self._max_queue
-        )
+            self._count(), len(self._running), lanes, self.predicted_wait(), self._slots, self._max_queue,
+            self._easing, self.predicted_wait("batch"),
+        )  # fmt: skip
 
     def _count(self) -> int:
         return sum(len(places) for places in self._waiting.values())
 
+    def _ahead(self, lane: Lane) -> int:
+        """Those who wait, as far as they count for who comes now: eased batch work is in nobody's way."""
+        return len(self._waiting[lane]) if self._easing and lane == "interactive" else self._count()
+
+    def _width(self) -> int:
+        most = self._easing.at_once if self._easing is not None else None
+        return self._slots if most is None else min(self._slots, most)
+
+    def _may_start(self, lane: Lane, now: float) -> bool:
+        """A request of this lane that nobody is ahead of may start."""
+        if self._held or len(self._running) >= self._width():
+            return False
+        if self._easing is None:
+            return True
+        if self._easing.stops:
+            return False
+        return lane == "interactive" or (self._batch_has_its_turn() and self._pause_left(now) <= 0)
+
+    def _batch_has_its_turn(self) -> bool:
+        return not self._running and not self._waiting["interactive"]
+
+    def _next_in_turn(self) -> bool:
+        """A new batch request would wait for nothing but the pause."""
+        stops = self._held or (self._easing is not None and self._easing.stops)
+        return not stops and self._batch_has_its_turn() and not self._waiting["batch"]
+
+    def _pause_left(self, now: float) -> float:
+        """Seconds of the pause between two batch requests."""
+        if self._easing is None or self._batch_at is None:
+            return 0.0
+        return max(0.0, self._batch_at + self._easing.pause_s - now)
+
+    def _set_timer(self, now: float) -> None:
+        """For the end of the pause, while a batch request waits for nothing else."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        easing = self._easing
+        if easing is None or easing.stops or self._held:
+            return
+        if self._waiting["batch"] and self._batch_has_its_turn():
+            self._timer = self._later(self._pause_left(now), self._pause_over)
+
+    def _pause_over(self) -> None:
+        self._timer = None
+        self._fill()
+        self._on_change()
+
     def _retry_after(self, lane: Lane) -> int:
+        if self._easing is not None and (lane == "batch" or self._easing.stops):
+            return math.ceil(min(120.0, max(1.0, self._easing.pause_s)))
         wait = self.predicted_wait(lane)
         return 10 if wait is None else math.ceil(min(120.0, max(1.0, wait / self._scale())))
 
     def _scale(self) -> float:
         return min(1.0, max(_SLOWEST, self.learn_scale()))
 
-    def _leave(self, place: Place) -> None:
+    def leave(self, place: Place) -> None:
+        """Free a place, whatever it was; twice does nothing."""
         if place in self._running:
             self._running.remove(place)
             if place.completed and place.granted_at is not None:
@@ -219,6 +247,7 @@ class Admission:
             self._fill()
         elif place in self._waiting[place.lane]:
             self._waiting[place.lane].remove(place)
+            self._fill()
         self._on_change()
 
     def _learn(self, seconds: float) -> None:
@@ -229,11 +258,14 @@ class Admission:
         now = self.clock()
         for lane in LANES:
             places = self._waiting[lane]
-            while places and not self._held and len(self._running) < self._slots:
+            while places and self._may_start(lane, now):
                 self._grant(places.popleft(), now)
+        self._set_timer(now)
 
     def _grant(self, place: Place, now: float) -> None:
         self._running.add(place)
+        if place.lane == "batch":
+            self._batch_at = now
         for running in self._running:
             running.streams = max(running.streams, len(self._running))
-        place._grant(now)
+        place.grant(now)

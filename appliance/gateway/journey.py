@@ -158,7 +158,9 @@ class Journey:
             course.queue_s = place.waited_s
             if moved is not None:
                 return moved
-            endpoint = gate.local.endpoint(ask.served) or await comeback.loaded(gate, ask.served)
+            endpoint = gate.local.endpoint(ask.served) or await comeback.loaded(gate, ask.served, place)
+            if place.stopped and (moved := self._choices.waited(place.waited_s)).target != "local":
+                return moved
             if endpoint is None:
                 raise UpstreamFailed("refused", "the engine is not ready")
             course.to_local(decision.reason, gate.local.degraded(ask.served))
@@ -168,7 +170,7 @@ class Journey:
             except UpstreamFailed as failure:
                 if not comeback.looks_dead(failure) or self._may_leave(failure):
                     raise
-                fresh = await comeback.restarted(gate, ask.served, endpoint)
+                fresh = await comeback.restarted(gate, ask.served, endpoint, place)
                 if fresh is None:
                     raise
                 await self._ask_engine(fresh, body, place, running)
@@ -205,13 +207,13 @@ class Journey:
         gate.local.finished(served, course.outcome(running, ok=ok))
 
     async def _wait(self, place: Place, decision: Decision) -> Decision | None:
-        limit = self._gate.host.settings().routing.max_wait
+        limit = due = max(0.0, self._gate.host.settings().routing.max_wait)
         async with self._gate.closing.bounds(waits=True):
-            while not await place.wait(max(0.0, limit)):
-                moved = self._choices.waited(place.waited_s)
-                if moved.target != "local":
+            while not await place.wait(max(0.0, due - place.waited_s)):
+                if (moved := self._choices.waited(place.waited_s)).target != "local":
                     return moved
-                limit = max(limit, _ASK_AGAIN_S)
+                if place.waited_s >= due:
+                    due = place.waited_s + max(limit, _ASK_AGAIN_S)
         return None
 
     async def _away(self, decision: Decision) -> None:

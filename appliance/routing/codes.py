@@ -16,7 +16,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "local.fallback": "the remote failed before the first token",
         "local.cap": "a daily cap of the remote is reached",
         "remote.queue": "the local wait is over the limit, or the local queue is full",
-        "remote.thermal": "the GPU is critically hot, or heat made the local side too slow, or batch work wait",
+        "remote.thermal": "heat: it is critical, or makes the local side too slow, or batch work wait",
         "remote.context": "the prompt is longer than the local context",
         "remote.loading": "the local engine is loading",
         "remote.engine_down": "the local engine is down",

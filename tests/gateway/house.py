@@ -18,6 +18,7 @@ from appliance.gateway.app import make_app, make_runner
 from appliance.gateway.limits import Limits
 from appliance.gateway.ports import Conditions, Outcome, Ports, ReportedOutcome, Served
 from appliance.journal import Row
+from appliance.monitor import MonitorSnapshot
 from appliance.routing import LocalView, Policy, RemoteView, ThermalState
 from appliance.settings import Routing, Server, Settings
 from tests.gateway.upstream import Upstream, upstream
@@ -60,10 +61,12 @@ class FakeLocal:
     def view(self, served: Served) -> LocalView | None:
         if served.ref in self.elsewhere:
             return None
-        now = self.queue.snapshot
+        now, easing = self.queue.snapshot, self.queue.easing
         return LocalView(
             self.state, now.slots, now.running, now.waiting, now.max_queue, now.predicted_wait,
             self.ctx, self.thermal, self.factor, serves=True, detail=self.detail,
+            eases=easing.why if easing is not None else "", batch_waiting=now.lanes["batch"],
+            batch_wait_s=now.batch_wait, at_once=easing.at_once if easing is not None else None,
         )  # fmt: skip
 
     def endpoint(self, served: Served) -> Endpoint | None:
@@ -192,6 +195,7 @@ class House:
     http: aiohttp.ClientSession
     runner: web.AppRunner
     url: str = ""
+    machine: MonitorSnapshot = field(default_factory=MonitorSnapshot)
 
     def configure(
         self, *, policy: Policy = "local-first", max_wait: float = 8.0, hosts: tuple[str, ...] = ()
@@ -227,8 +231,8 @@ async def house(
     ):
         local, remote = FakeLocal(engine, slots, max_queue), FakeRemote(far)
         journal, host = FakeJournal(), FakeHost()
-        app = make_app(Ports(local, FakeRemotes(remote), journal, host), limits=limits or short())
-        runner = make_runner(app, shutdown_timeout_s=shutdown_timeout_s)
+        ports = Ports(local, FakeRemotes(remote), journal, host, machine=lambda: made.machine)
+        runner = make_runner(make_app(ports, limits=limits or short()), shutdown_timeout_s=shutdown_timeout_s)
         made = House(engine, far, local, remote, journal, host, http, runner)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()

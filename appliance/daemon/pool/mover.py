@@ -24,7 +24,7 @@ from appliance.daemon.hooks import NobodyWaits
 from appliance.daemon.pool.fitting import Fit, Occupant, fit_for
 from appliance.daemon.pool.returning import memory_returned
 from appliance.daemon.pool.seat import Seat
-from appliance.daemon.pool.wants import Asked, Want
+from appliance.daemon.pool.wants import Asked, Barred, Want
 from appliance.daemon.room import Room, together
 from appliance.engines.pool import Standing, Turn, may_leave_at, next_wanted, unload_at, victims
 from appliance.errors import ApplianceError, DoesNotFit
@@ -78,6 +78,7 @@ class Mover:
         """`models.memory` is another one: what is loaded may be too much."""
         self.halted = False
         """A person stopped the engines: requests load nothing until a person does."""
+        self.barred = Barred()
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name="pool")
@@ -127,17 +128,16 @@ class Mover:
         return min((time_ for time_ in times if time_ is not None), default=None)
 
     def _next(self, standings: Iterable[Standing], now: float) -> Want | None:
-        asked = self.asked.first()
-        if asked is not None:
+        asked = self.asked.first(self.barred)
+        if asked is not None or self.halted:
             return asked
-        wanted = None if self.halted else next_wanted(standings, now)
-        if wanted is not None:
-            seat = self._seats[wanted.ref]
-            return Want(seat, "request", seat.wishes)
-        for seat in self._seats.values():
-            if seat.missed and not self.halted and seat.state == "cold" and seat.retry_at <= now:
-                return Want(seat, "missed", seat.wishes)
-        return None
+        wanted = None if self.barred.requests else next_wanted(standings, now)
+        seat = self._seats[wanted.ref] if wanted is not None else self._missed(now)
+        return None if seat is None else Want(seat, "request" if wanted else "missed", seat.wishes)
+
+    def _missed(self, now: float) -> Seat | None:
+        found = (s for s in self._seats.values() if s.missed and s.state == "cold" and s.retry_at <= now)
+        return None if self.barred.ahead else next(found, None)
 
     def _beyond_budget(self, standings: Iterable[Standing]) -> Seat | None:
         """Who goes since the budget was lowered: of those without a request the least recently used."""

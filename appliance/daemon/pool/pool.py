@@ -16,6 +16,7 @@ from appliance.daemon.machine.guard import Guard
 from appliance.daemon.places import places_of
 from appliance.daemon.pool.mover import Mover, Note
 from appliance.daemon.pool.seat import Seat
+from appliance.daemon.pool.sparing import Sparing
 from appliance.daemon.room import Room
 from appliance.daemon.served import ServingSnapshot
 from appliance.daemon.serving import Serving
@@ -68,6 +69,7 @@ class Pool:
         self._mover = Mover(
             self._seats, lambda: self._library, lessons, keep_s=self._keep_s, note=note, turn=turn or Turn()
         )
+        self.sparing = Sparing(self._seats, self._mover)
 
     def __iter__(self) -> Iterator[Seat]:
         return iter(tuple(self._seats.values()))
@@ -192,7 +194,7 @@ class Pool:
 
     def missed(self, ref: ModelRef) -> None:
         """A remote answered since it was not loaded: load it for the next request, if that displaces none."""
-        self.seat(ref).missed = True
+        self.seat(ref).missed = not self._mover.barred.ahead
         self._mover.wake()
 
     async def _asked(self, seat: Seat) -> None:
@@ -213,6 +215,7 @@ class Pool:
             1, self._library.settings.routing.max_queue,
             learn_scale=partial(self._speed_factor, ref.ref), on_change=self._mover.wake,
         )  # fmt: skip
+        queue.ease(self.sparing.easing)
         changed = partial(self._changed, ref.ref)
         serving = Serving(
             self._library, changed, self._lessons,

@@ -15,6 +15,16 @@ By = Literal["person", "request", "preload", "missed"]
 MAX_ASKED = 16
 
 
+@dataclass(frozen=True, slots=True)
+class Barred:
+    """Loads that do not begin, since the machine is spared."""
+
+    requests: bool = False
+    """Those that requests want."""
+    ahead: str = ""
+    """Why none is loaded before a request wants it; empty: they are."""
+
+
 @dataclass(eq=False, slots=True)
 class Want:
     """One load that somebody wants."""
@@ -64,10 +74,15 @@ class Asked:
         self._wants.append(Want(seat, by, wishes, done))
         return done
 
-    def first(self) -> Want | None:
-        """The next one that somebody still waits for."""
-        while self._wants and self._wants[0].dropped:
-            self._wants.popleft()
+    def first(self, barred: Barred) -> Want | None:
+        """The next one that somebody still waits for. A preload that must not begin is told so."""
+        while self._wants and (self._wants[0].dropped or (self._wants[0].by == "preload" and barred.ahead)):
+            want = self._wants.popleft()
+            want.end(
+                EngineUnavailable(
+                    f"{want.seat.ref.ref} is not loaded before a request wants it: {barred.ahead}."
+                )
+            )
         return self._wants[0] if self._wants else None
 
     def drop(self, want: Want) -> None:
