@@ -9,6 +9,7 @@ from typing import Any
 
 from appliance.daemon import differences
 from appliance.daemon.download import Download
+from appliance.daemon.machine import memory_sources
 from appliance.daemon.machine.awake import AwakeView
 from appliance.daemon.prompt_values import PromptCacheSnapshot
 from appliance.daemon.record import Record
@@ -64,7 +65,7 @@ def document(parts: Parts) -> dict[str, Any]:
         else {"ref": ref.ref, "name": ref.model.name, "quant": ref.quant, "size": ref.variant.size},
         "plan": None if serving.plan is None else serving.plan.to_json(),
         "engines": [_row(seat) for seat in _in_order(parts.seats)],
-        "gpus": [asdict(gpu) for gpu in heat.gpus],
+        "gpus": [asdict(row.view) | {"disagrees": row.told()} for row in _gpus(parts)],
         "cpu": None if heat.cpu is None else asdict(heat.cpu),
         "thermal": heat.thermal,
         "factor": heat.factor,
@@ -96,6 +97,11 @@ def document(parts: Parts) -> dict[str, Any]:
     }
 
 
+def _gpus(parts: Parts) -> tuple[memory_sources.GpuRow, ...]:
+    others = (seat.serving for seat in parts.seats if not seat.default)
+    return memory_sources.gpu_rows(parts.monitor.gpus, (parts.serving, *others))
+
+
 def _in_order(seats: Sequence[Seated]) -> list[Seated]:
     """Those that are shown: the default first, then as they were used."""
     shown = [seat for seat in seats if seat.shown and seat.serving.ref is not None]
@@ -118,7 +124,7 @@ def _row(seat: Seated) -> dict[str, Any]:
 
 def _notes(parts: Parts) -> Iterable[Note]:
     """Of the machine, and of each model that is loaded; what is said of one is not said again."""
-    told = list(notes(parts.serving, parts.monitor))
+    told = [*notes(parts.serving, parts.monitor), *memory_sources.notes(_gpus(parts))]
     waits = parts.queue.lanes.get("batch", 0) if parts.queue is not None else 0
     if parts.queue is not None and parts.queue.easing is not None and waits:
         detail = f"Batch work waits first ({waits} now), since {parts.queue.easing.why}."

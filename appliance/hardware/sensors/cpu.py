@@ -186,7 +186,7 @@ def _asked(library: Any, call: str) -> Any:
     """What psutil says; None where it has no such call on this system, or stumbles."""
     try:
         return getattr(library, call)()
-    except (OSError, RuntimeError, ValueError, AttributeError, TypeError, NotImplementedError):
+    except (OSError, RuntimeError, ValueError, AttributeError, TypeError):  # also what a system lacks: a RuntimeError
         return None
 
 
