@@ -52,6 +52,14 @@ def queue_of(slots: int = 2, max_queue: int = 10) -> tuple[Admission, Clock, Tim
     return Admission(slots, max_queue, clock=clock, later=timers), clock, timers
 
 
+def held(place: Place) -> bool:
+    return place.held
+
+
+def batch_wait(queue: Admission) -> float | None:
+    return queue.snapshot.batch_wait
+
+
 def leave(place: Place) -> None:
     place.__exit__(None, None, None)
 
@@ -61,19 +69,19 @@ def test_batch_waits_while_anything_else_runs_or_waits_and_then_starts_one_by_on
     running = queue.enter("interactive")
     queue.ease(EASED)
     first, second = queue.enter("batch"), queue.enter("batch")
-    assert not first.held, "a slot is free, but not for batch work"
+    assert not held(first), "a slot is free, but not for batch work"
     assert timers.at is None, "it waits for the running one, not for a time"
     leave(running)
-    assert first.held
-    assert not second.held, "one at a time"
+    assert held(first)
+    assert not held(second), "one at a time"
     timers.pass_(5)
     leave(first)
-    assert not second.held
+    assert not held(second)
     assert timers.at == pytest.approx(160), "55 s of the pause are left"
     timers.pass_(54.9)
-    assert not second.held
+    assert not held(second)
     timers.pass_(0.2)
-    assert second.held
+    assert held(second)
     assert timers.at is None
 
 
@@ -81,14 +89,14 @@ def test_interactive_requests_notice_nothing() -> None:
     queue, _, _ = queue_of(slots=2, max_queue=2)
     queue.ease(EASED)
     batch = [queue.enter("batch") for _ in range(3)]
-    assert [place.held for place in batch] == [True, False, False]
+    assert [held(place) for place in batch] == [True, False, False]
     one = queue.enter("interactive")
-    assert one.held, "before the batch work that waits"
+    assert held(one), "before the batch work that waits"
     with pytest.raises(Rejected) as refused:
         queue.enter("batch")
     assert refused.value.retry_after_s == 60
     waiting = [queue.enter("interactive") for _ in range(2)]
-    assert not any(place.held for place in waiting)
+    assert not any(held(place) for place in waiting)
     with pytest.raises(Rejected):
         queue.enter("interactive")
     leave(batch[0])
@@ -99,11 +107,11 @@ def test_when_it_is_over_batch_work_goes_on_at_once_and_what_runs_is_never_touch
     queue, _, timers = queue_of(slots=3)
     running = [queue.enter("batch"), queue.enter("batch")]
     queue.ease(EASED)
-    assert all(place.held for place in running)
+    assert all(held(place) for place in running)
     late = queue.enter("batch")
-    assert not late.held
+    assert not held(late)
     queue.ease(None)
-    assert late.held
+    assert held(late)
     assert timers.at is None
 
 
@@ -125,17 +133,17 @@ def test_on_battery_one_runs_at_a_time_and_what_ran_before_goes_on() -> None:
     running = [queue.enter("interactive") for _ in range(3)]
     queue.ease(SAVER)
     waits = queue.enter("interactive")
-    assert not waits.held
+    assert not held(waits)
     clock.now += 4
     assert queue.predicted_wait() == pytest.approx(6 + 10), "the last of three, then the one ahead"
     leave(running[0])
     leave(running[1])
-    assert not waits.held
+    assert not held(waits)
     leave(running[2])
-    assert waits.held
+    assert held(waits)
     assert queue.snapshot.slots == 4, "the engine still has them"
     queue.ease(None)
-    assert queue.enter("interactive").held
+    assert held(queue.enter("interactive"))
 
 
 def test_predictions_for_eased_batch_are_right_or_unknown() -> None:
@@ -144,16 +152,16 @@ def test_predictions_for_eased_batch_are_right_or_unknown() -> None:
         clock.now += 4
         place.completed = True
     queue.ease(EASED)
-    assert queue.snapshot.batch_wait == 0.0
+    assert batch_wait(queue) == 0.0
     leave(queue.enter("batch"))
     timers.pass_(20)
-    assert queue.snapshot.batch_wait == pytest.approx(40)
-    assert queue.snapshot.predicted_wait == 0.0
+    assert batch_wait(queue) == pytest.approx(40)
+    assert queue.predicted_wait() == 0.0
     with queue.enter("interactive"):
-        assert queue.snapshot.batch_wait is None, "nobody knows how long interactive work goes on"
+        assert batch_wait(queue) is None, "nobody knows how long interactive work goes on"
     with queue.enter("batch"):
-        assert queue.snapshot.batch_wait is None
-        assert queue.snapshot.predicted_wait == 0.0
+        assert batch_wait(queue) is None
+        assert queue.predicted_wait() == 0.0
     assert queue.snapshot.easing == EASED
 
 
@@ -162,7 +170,7 @@ def test_the_pause_is_told_in_seconds_at_usual_speed_as_all_predictions_are() ->
     queue = Admission(1, 5, clock=clock, learn_scale=lambda: 0.5, later=Timers(clock))
     queue.ease(EASED)
     leave(queue.enter("batch"))
-    assert queue.snapshot.batch_wait == pytest.approx(30), "over the factor of 0.5: 60 real seconds"
+    assert batch_wait(queue) == pytest.approx(30), "over the factor of 0.5: 60 real seconds"
 
 
 def test_a_critical_machine_starts_nothing_of_any_lane() -> None:
@@ -171,12 +179,12 @@ def test_a_critical_machine_starts_nothing_of_any_lane() -> None:
     queue.ease(CRITICAL)
     waiting = [queue.enter("interactive"), queue.enter("batch")]
     leave(running)
-    assert not any(place.held for place in waiting)
+    assert not any(held(place) for place in waiting)
     assert (queue.predicted_wait(), queue.predicted_wait("batch"), timers.at) == (None, None, None)
     queue.ease(EASED)
-    assert [place.held for place in waiting] == [True, False]
+    assert [held(place) for place in waiting] == [True, False]
     queue.ease(None)
-    assert all(place.held for place in waiting)
+    assert all(held(place) for place in waiting)
 
 
 def test_an_engine_that_makes_way_starts_no_eased_batch() -> None:
@@ -184,9 +192,9 @@ def test_an_engine_that_makes_way_starts_no_eased_batch() -> None:
     queue.ease(EASED)
     queue.hold(True)
     waits = queue.enter("batch")
-    assert (waits.held, timers.at, queue.snapshot.batch_wait) == (False, None, None)
+    assert (held(waits), timers.at, batch_wait(queue)) == (False, None, None)
     queue.hold(False)
-    assert waits.held
+    assert held(waits)
 
 
 async def test_who_waits_looks_again_at_each_change_and_keeps_the_place() -> None:
@@ -207,7 +215,7 @@ async def test_a_pause_ends_by_itself() -> None:
     queue.ease(Easing("it is hot", 0.02))
     leave(queue.enter("batch"))
     with queue.enter("batch") as second:
-        assert not second.held
+        assert not held(second)
         assert await second.wait(5.0)
 
 
