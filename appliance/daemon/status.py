@@ -51,7 +51,7 @@ class Parts:
 
 def document(parts: Parts) -> dict[str, Any]:
     """The JSON document. Unknown values are null."""
-    serving, heat = parts.serving, parts.monitor
+    serving, heat, gpus = parts.serving, parts.monitor, _gpus(parts)
     ref = serving.ref
     return {
         "daemon": {
@@ -65,7 +65,7 @@ def document(parts: Parts) -> dict[str, Any]:
         else {"ref": ref.ref, "name": ref.model.name, "quant": ref.quant, "size": ref.variant.size},
         "plan": None if serving.plan is None else serving.plan.to_json(),
         "engines": [_row(seat) for seat in _in_order(parts.seats)],
-        "gpus": [asdict(row.view) | {"disagrees": row.told()} for row in _gpus(parts)],
+        "gpus": [asdict(row.view) | {"disagrees": row.told()} for row in gpus],
         "cpu": None if heat.cpu is None else asdict(heat.cpu),
         "thermal": heat.thermal,
         "factor": heat.factor,
@@ -84,7 +84,7 @@ def document(parts: Parts) -> dict[str, Any]:
         "remotes": [dict(remote) for remote in parts.remotes],
         "downloads": [download.to_json() for download in parts.downloads],
         "today": parts.today.to_json(),
-        "notes": [note.to_json() for note in (*parts.problems, *_notes(parts))],
+        "notes": [note.to_json() for note in (*parts.problems, *_notes(parts, gpus))],
         "requests": {
             "running": [dict(row) for row in parts.running],
             "recent": [row.to_json() for row in parts.recent],
@@ -122,9 +122,9 @@ def _row(seat: Seated) -> dict[str, Any]:
     }
 
 
-def _notes(parts: Parts) -> Iterable[Note]:
+def _notes(parts: Parts, gpus: Iterable[memory_sources.GpuRow]) -> Iterable[Note]:
     """Of the machine, and of each model that is loaded; what is said of one is not said again."""
-    told = [*notes(parts.serving, parts.monitor), *memory_sources.notes(_gpus(parts))]
+    told = [*notes(parts.serving, parts.monitor), *memory_sources.notes(gpus)]
     waits = parts.queue.lanes.get("batch", 0) if parts.queue is not None else 0
     if parts.queue is not None and parts.queue.easing is not None and waits:
         detail = f"Batch work waits first ({waits} now), since {parts.queue.easing.why}."

@@ -183,10 +183,10 @@ def _clocks(cpus: Mapping[int, Path]) -> tuple[tuple[Path, ...], float | None]:
 
 
 def _asked(library: Any, call: str) -> Any:
-    """What psutil says; None where it has no such call on this system, or stumbles."""
+    """What psutil says; None where the system has no such call, or psutil stumbles."""
     try:
         return getattr(library, call)()
-    except (OSError, RuntimeError, ValueError, AttributeError, TypeError):  # also what a system lacks: a RuntimeError
+    except (OSError, RuntimeError, ValueError, AttributeError, TypeError):
         return None
 
 

@@ -29,10 +29,11 @@ from dataclasses import dataclass, field
 from typing import TextIO, TypeVar
 
 from appliance.hardware import cgroup, host, nvml
-from appliance.hardware.sensors import CpuSample, GpuSample, Sample
+from appliance.hardware.sensors import CpuSample, GpuSample, Sample, zones
 from appliance.hardware.sysfs import Roots
 from appliance.hardware.types import Battery
 from appliance.monitor.child.amd_reader import AmdReader
+from appliance.monitor.child.apple_reader import AppleReader
 from appliance.monitor.child.cpu_reader import CpuReader
 from appliance.monitor.child.nvidia_reader import NvidiaReader
 from appliance.monitor.child.watchdog import Trace, Watchdog
@@ -82,6 +83,7 @@ class Sensor:
         self._watchdog = watchdog or Watchdog(Trace(None), deadline_s=3.0, slow_s=15.0, clock=clock)
         self._nvidia = NvidiaReader(roots, clock, self._shared_ram)
         self._amd = AmdReader(roots, clock)
+        self._apple = AppleReader(clock)
         self._package = CpuReader(roots, clock)
         self._cpu = host.CpuLoad()
         self._limits = cgroup.Limits()
@@ -132,7 +134,10 @@ class Sensor:
     def _gpus(self) -> tuple[GpuSample, ...]:
         nothing: list[GpuSample] = []
         nvidia = self._caught("NVIDIA", self._nvidia.read, nothing)  # each of its calls is watched by itself
-        return (*nvidia, *self._look("AMD", self._amd.read, nothing))
+        if any(row.memory_source == "ram" for row in nvidia):
+            nvidia = self._look("thermal zones", lambda: zones.completed(nvidia, self._roots), nvidia)
+        amd = self._look("AMD", self._amd.read, nothing)
+        return (*nvidia, *amd, *self._look("Apple", self._apple.read, nothing))
 
     def _look(self, what: str, look: Callable[[], T], otherwise: T) -> T:
         """One look under the watchdog's eye; what hung before is left out for some time."""
