@@ -23,13 +23,13 @@ SetState = Callable[[int], int]
 
 def of_kernel32() -> SetState:
     """The system's function. Raises NotHeld elsewhere."""
-    if sys.platform != "win32":
-        raise NotHeld(f"{NAME} is not here", lasting=True)
-    import ctypes
+    if sys.platform == "win32":
+        import ctypes
 
-    function = ctypes.WinDLL("kernel32", use_last_error=True).SetThreadExecutionState
-    function.argtypes, function.restype = (ctypes.c_uint32,), ctypes.c_uint32
-    return lambda flags: int(function(flags))
+        function = ctypes.WinDLL("kernel32", use_last_error=True).SetThreadExecutionState
+        function.argtypes, function.restype = (ctypes.c_uint32,), ctypes.c_uint32
+        return lambda flags: int(function(flags))
+    raise NotHeld(f"{NAME} is not here", lasting=True)
 
 
 class ThreadHold:
