@@ -119,6 +119,7 @@ class Admission:
         ahead = self._ahead(lane)
         if ahead == 0 and self._may_start(lane, now):
             self._grant(place, now)
+            self._set_timer(now)
             self._on_change()
             return place
         if ahead >= self._max_queue:

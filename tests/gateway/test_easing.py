@@ -125,6 +125,19 @@ def test_no_timer_outlives_the_last_one_that_waits() -> None:
     assert timers.at is None
 
 
+def test_no_timer_runs_while_an_interactive_request_does() -> None:
+    queue, _, timers = queue_of()
+    queue.ease(EASED)
+    leave(queue.enter("batch"))
+    batch = queue.enter("batch")
+    assert timers.at is not None
+    interactive = queue.enter("interactive")
+    assert timers.at is None
+    leave(interactive)
+    assert timers.at == pytest.approx(160)
+    assert not held(batch)
+
+
 def test_on_battery_one_runs_at_a_time_and_what_ran_before_goes_on() -> None:
     queue, clock, _ = queue_of(slots=4)
     with queue.enter("interactive") as place:
