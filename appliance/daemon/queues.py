@@ -1,4 +1,4 @@
-"""Several queues as one, for the status. Pure."""
+"""Several queues as one, for the status, and what a person should know of them. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from appliance.gateway.admission import QueueSnapshot
+from appliance.operations.machine.survey import Note
 
 
 def together(queues: Sequence[QueueSnapshot], default: QueueSnapshot) -> QueueSnapshot:
@@ -21,3 +22,11 @@ def together(queues: Sequence[QueueSnapshot], default: QueueSnapshot) -> QueueSn
         lanes=lanes,
         slots=sum(queue.slots for queue in queues),
     )
+
+
+def batch_notes(queue: QueueSnapshot | None) -> tuple[Note, ...]:
+    """That batch work waits, and why; nothing while none does."""
+    if queue is None or queue.easing is None or not queue.lanes.get("batch", 0):
+        return ()
+    detail = f"Batch work waits first ({queue.lanes['batch']} now), since {queue.easing.why}."
+    return (Note("batch_waits", detail, None, None),)

@@ -12,6 +12,7 @@ from appliance.daemon.download import Download
 from appliance.daemon.machine import memory_sources
 from appliance.daemon.machine.awake import AwakeView
 from appliance.daemon.prompt_values import PromptCacheSnapshot
+from appliance.daemon.queues import batch_notes
 from appliance.daemon.record import Record
 from appliance.daemon.seated import Seated
 from appliance.daemon.served import ServingSnapshot, load_row
@@ -125,10 +126,7 @@ def _row(seat: Seated) -> dict[str, Any]:
 def _notes(parts: Parts, gpus: Iterable[memory_sources.GpuRow]) -> Iterable[Note]:
     """Of the machine, and of each model that is loaded; what is said of one is not said again."""
     told = [*notes(parts.serving, parts.monitor), *memory_sources.notes(gpus)]
-    waits = parts.queue.lanes.get("batch", 0) if parts.queue is not None else 0
-    if parts.queue is not None and parts.queue.easing is not None and waits:
-        detail = f"Batch work waits first ({waits} now), since {parts.queue.easing.why}."
-        told.append(Note("batch_waits", detail, None, None))
+    told += batch_notes(parts.queue)
     others = [seat.serving for seat in parts.seats if not seat.default and seat.serving.engine is not None]
     for serving in others:
         name = serving.ref.ref if serving.ref is not None else "?"

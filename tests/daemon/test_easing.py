@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from appliance.daemon.easing import Easer, easing_of, no_loads_ahead
+from appliance.daemon.queues import batch_notes, together
 from appliance.errors import EngineUnavailable
-from appliance.gateway.admission import Easing
+from appliance.gateway.admission import Admission, Easing
 from appliance.monitor import MonitorSnapshot
 from appliance.paths import Paths
 from appliance.settings import Governor
@@ -172,3 +173,18 @@ async def test_a_plug_that_is_pulled_has_those_who_wait_decided_again(
             assert await second.wait(0.0) is False
             machine.turns("full", power="battery")
             assert await second.wait(None) is False
+
+
+def test_a_note_tells_that_batch_work_waits_and_why() -> None:
+    busy, idle = Admission(1, 5), Admission(1, 5)
+    waits = [busy.enter("interactive"), busy.enter("batch"), busy.enter("batch")]
+    seen = together([busy.snapshot, idle.snapshot], idle.snapshot)
+    assert batch_notes(seen) == (), "as usual"
+    for queue in (busy, idle):
+        queue.ease(Easing(HEAT, 60.0))
+    (note,) = batch_notes(together([busy.snapshot, idle.snapshot], idle.snapshot))
+    assert (note.code, note.detail) == ("batch_waits", f"Batch work waits first (2 now), since {HEAT}.")
+    for place in waits[1:]:
+        place.__exit__(None, None, None)
+    assert batch_notes(busy.snapshot) == ()
+    assert batch_notes(None) == ()
