@@ -59,7 +59,11 @@ def machine_lines(snapshot: StatusSnapshot) -> Iterator[str]:
 def gpu_lines(gpu: GpuRow) -> Iterator[str]:
     """One GPU."""
     name, memory = gpu.name or gpu.id, f"{size(gpu.free)} free of {size(gpu.total)}"
-    shared = "shared with the machine" if gpu.memory_source == "ram" else ""
+    source = {"ram": "shared with the machine", "engine": "as the engine says"}.get(
+        gpu.memory_source or "", ""
+    )
+    if gpu.disagrees is not None:
+        source = f"the engine says {size(gpu.disagrees.engine)}"
     if gpu.asleep:
         yield from packed("GPU", [name, "asleep, and left so"])
         return
@@ -72,7 +76,7 @@ def gpu_lines(gpu: GpuRow) -> Iterator[str]:
     yield from packed(
         "GPU",
         [
-            name, memory, shared, _temperature(gpu.temperature, gpu.slowdown_at), _hot_memory(gpu),
+            name, memory, source, _temperature(gpu.temperature, gpu.slowdown_at), _hot_memory(gpu),
             _percent(gpu.utilisation, "busy"), _watts(gpu), _clock(gpu.clock), _fan(gpu),
             _state(gpu.state, gpu.factor), *reasons_in_words(gpu.reasons), _soon(gpu), _old(gpu.age_s),
         ],

@@ -30,11 +30,22 @@ class ModelRow(Document):
 
 
 @dataclass(frozen=True, slots=True)
+class TotalsRow(Document):
+    """Bytes of one GPU by two sources that disagree; `build` is the engine that says the second."""
+
+    driver: int | None
+    engine: int | None
+    build: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class GpuRow(Document):
     """One GPU. Degrees Celsius, watts, percent; `age_s` is the age of the sample.
 
     `reasons` say why its clocks are lowered: empty when they are not, None when that can't be read.
     """
+
+    READERS: ClassVar[Mapping[str, Callable[[object], object]]] = {"disagrees": maybe(TotalsRow)}
 
     id: str
     name: str | None
@@ -68,6 +79,8 @@ class GpuRow(Document):
     """Until the threshold, at the rate of now."""
     watched: bool | None
     """False: no engine uses it, so it is not looked at."""
+    disagrees: TotalsRow | None
+    """What driver and engine say of its memory, where that does not fit."""
 
 
 @dataclass(frozen=True, slots=True)

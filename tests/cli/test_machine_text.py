@@ -69,6 +69,14 @@ def test_a_gpu_that_is_not_read_shows_no_old_figures(changes: dict[str, Any], wo
     assert "°C" not in found
 
 
+def test_who_tells_the_memory_is_said_where_it_is_not_the_driver() -> None:
+    assert "says" not in text(GPU)
+    assert "as the engine says" in " ".join(text(GPU | {"memory_source": "engine"}).split())
+    both = {"driver": 8 << 30, "engine": 4 << 30, "build": "llama-server b1"}
+    assert "the engine says 4.00 GiB" in " ".join(text(GPU | {"disagrees": both}).split())
+    assert "says" not in text(GPU | {"disagrees": None})
+
+
 def test_old_readings_say_how_old_they_are() -> None:
     assert "read 40 s ago" in text(GPU | {"age_s": 40.0})
     assert " ago" not in text(GPU | {"age_s": 6.0}), "idle, it is looked at every five seconds"

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from appliance.daemon.machine.awake import AwakeView
 from appliance.daemon.machine.memory_sources import Disagreement, GpuRow, gpu_rows, notes
+from appliance.daemon.prompt_values import PromptCacheSnapshot
+from appliance.daemon.record import Record
 from appliance.daemon.served import ServingSnapshot
+from appliance.daemon.status import Parts, document
 from appliance.engines import Build, Choice, EngineState
 from appliance.engines.values import EngineSnapshot
 from appliance.hardware import Gpu, Machine
-from appliance.monitor import GpuView
+from appliance.journal import Today
+from appliance.monitor import GpuView, MonitorSnapshot
 from appliance.operations.machine.survey import Survey
 from appliance.planning import DeviceMemory
 from appliance.units import GIB, MIB
+from tests.engines.launches import paths_in
 
 CARD = Gpu("GPU-1", 0, "NVIDIA GeForce RTX 4090", "cuda", total=24564 * MIB, pci="0000:01:00.0")
 VIEW = GpuView(
@@ -191,6 +198,27 @@ def test_among_cards_of_one_name_nothing_is_said_without_an_address() -> None:
     sure = [replace(one, pci=gpu.pci) for one, gpu in zip(listed, (CARD, twin), strict=True)]
     rows = gpu_rows(views, [serving(*sure, gpus=(CARD, twin))])
     assert [row.disagrees is None for row in rows] == [False, False]
+
+
+def test_the_status_document_shows_both_figures_and_the_note(tmp_path: Path) -> None:
+    parts = Parts(
+        record=Record(1, 1.0, "1", "http://127.0.0.1:1", "t"),
+        serving=serving(device("CUDA0", CARD.name, GIB)),
+        seats=(), monitor=MonitorSnapshot(gpus=(VIEW,)), awake=AwakeView(True, False), queue=None, remotes=(),
+        downloads=(), today=Today(0, 0, 0), running=(), recent=(), halted=False,
+        prompts=PromptCacheSnapshot(False), policy="local-first", paths=paths_in(tmp_path),
+    )  # fmt: skip
+    shown = document(parts)
+    (row,) = shown["gpus"]
+    assert (row["total"], row["memory_source"]) == (24564 * MIB, "driver")
+    assert row["disagrees"] == {"driver": 24564 * MIB, "engine": GIB, "build": "llama-server b1"}
+    assert [note["code"] for note in shown["notes"]].count("vram_disagrees") == 1
+    agreed = document(replace(parts, serving=serving(device("CUDA0", CARD.name, 24081 * MIB))))
+    assert agreed["gpus"][0]["disagrees"] is None
+    assert set(row) >= {
+        "id", "name", "backend", "total", "free", "used_by_engine", "temperature", "slowdown_at", "reasons",
+        "power", "utilisation", "state",
+    }  # fmt: skip
 
 
 def test_without_a_look_the_views_stay() -> None:
