@@ -34,8 +34,9 @@ class Limits:
 
 def read(roots: Roots) -> Limits:
     """The limits that hold for this process."""
-    pairs = [pair for pair in map(_memory_pair, _levels(roots, "memory")) if pair is not None]
-    swaps = [pair for pair in map(_swap_pair, _levels(roots, "memory")) if pair is not None]
+    levels = _levels(roots, "memory")
+    pairs = [pair for pair in map(_memory_pair, levels) if pair is not None]
+    swaps = [pair for pair in map(_swap_pair, levels) if pair is not None]
     swap, swap_used = min(swaps, key=lambda pair: pair[0], default=(None, None))
     quotas = [quota for quota in map(_quota, _levels(roots, "cpu")) if quota is not None]
     return Limits(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 NVIDIA, AMD, INTEL = 0x10DE, 0x1002, 0x8086
@@ -53,9 +55,10 @@ def read_int(path: Path) -> int | None:
 def folders(parent: Path, pattern: str = "*") -> list[Path]:
     """The matching entries, sorted; none when the parent can't be read."""
     try:
-        return sorted(parent.glob(pattern))
+        names = os.listdir(parent)
     except OSError:
         return []
+    return [parent / name for name in sorted(names) if fnmatchcase(name, pattern)]
 
 
 def pci_address(raw: str) -> str:
