@@ -55,8 +55,13 @@ class LocalSide:
         if default is None:
             return None
         snapshot = together([seat.queue.snapshot for seat in self._pool], default.queue.snapshot)
-        usual, factor = snapshot.predicted_wait, self._pressure(default).factor
-        return replace(snapshot, predicted_wait=None if usual is None else usual / factor)
+        factor = self._pressure(default).factor
+        usual, batch = snapshot.predicted_wait, snapshot.batch_wait
+        return replace(
+            snapshot,
+            predicted_wait=None if usual is None else usual / factor,
+            batch_wait=None if batch is None else batch / factor,
+        )
 
     def resolve(self, name: str | None) -> Served:
         default = self._pool.default
