@@ -30,6 +30,8 @@ LANES: tuple[Lane, ...] = ("interactive", "batch")
 _WEIGHT = 0.3
 """Of the newest service time in the moving average."""
 _OUTLIVED = 0.5
+_AGED = 10
+"""Pauses after which a batch request has waited for long enough to go before interactive ones."""
 _SLOWEST = 0.01
 """The router's own lower limit of the factor."""
 
@@ -70,7 +72,7 @@ class Admission:
         self._later = later
         self._easing: Easing | None = None
         self._batch_at: float | None = None
-        """When the last batch request started."""
+        """When a batch request last started, or ended."""
         self._timer: asyncio.TimerHandle | None = None
 
     def hold(self, held: bool) -> None:
@@ -198,10 +200,19 @@ class Admission:
             return True
         if self._easing.stops:
             return False
-        return lane == "interactive" or (self._batch_has_its_turn() and self._pause_left(now) <= 0)
+        if lane == "interactive":
+            return True
+        return (self._batch_has_its_turn() or self._batch_is_aged(now)) and self._pause_left(now) <= 0
 
     def _batch_has_its_turn(self) -> bool:
         return not self._running and not self._waiting["interactive"]
+
+    def _batch_is_aged(self, now: float) -> bool:
+        """Interactive work without a gap must not starve it for ever: it gets one slot."""
+        easing, waiting = self._easing, self._waiting["batch"]
+        if easing is None or not waiting or any(place.lane == "batch" for place in self._running):
+            return False
+        return now - waiting[0].entered >= _AGED * easing.pause_s
 
     def _next_in_turn(self) -> bool:
         """A new batch request would wait for nothing but the pause."""
@@ -243,6 +254,8 @@ class Admission:
         """Free a place, whatever it was; twice does nothing."""
         if place in self._running:
             self._running.remove(place)
+            if place.lane == "batch":
+                self._batch_at = self.clock()
             if place.completed and place.granted_at is not None:
                 self._learn((self.clock() - place.granted_at) * self._scale())
             self._fill()
@@ -257,6 +270,8 @@ class Admission:
 
     def _fill(self) -> None:
         now = self.clock()
+        if self._batch_is_aged(now) and self._may_start("batch", now):
+            self._grant(self._waiting["batch"].popleft(), now)
         for lane in LANES:
             places = self._waiting[lane]
             while places and self._may_start(lane, now):

@@ -17,13 +17,14 @@ class Easing:
     """How a machine that is hot, or on battery, is spared: batch work waits first.
 
     A batch request starts only when nothing else is inside the engine or waits for it interactively, and
-    `pause_s` after the one before: so it is slowed and still gets its turn.
+    `pause_s` after the end of the one before: so it is slowed, however long its replies are. One that has
+    waited for ten pauses goes before interactive ones, so that it still gets its turn.
     """
 
     why: str
     """A clause, for people: `heat slows the machine`."""
     pause_s: float
-    """Between two starts of batch requests."""
+    """From the end of a batch request to the start of the next."""
     at_once: int | None = None
     """So many requests inside the engine at once; None: as many as it has slots."""
     stops: bool = False

@@ -15,7 +15,7 @@ HOT_RETRY_S = 60
 """The governor's dwell: it must be cool for so long before it generates again."""
 UNKNOWN_WAIT_RETRY_S = 10
 EASED_RETRY_S = 60
-"""Batch work that waits first starts one request in each dwell."""
+"""Batch work that waits first starts at most one request in each dwell."""
 
 
 def reject(reason: str, detail: str, *, retry_s: float | None = None) -> Decision:

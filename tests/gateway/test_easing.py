@@ -77,12 +77,24 @@ def test_batch_waits_while_anything_else_runs_or_waits_and_then_starts_one_by_on
     timers.pass_(5)
     leave(first)
     assert not held(second)
-    assert timers.at == pytest.approx(160), "55 s of the pause are left"
-    timers.pass_(54.9)
+    assert timers.at == pytest.approx(165), "the whole pause is left"
+    timers.pass_(59.9)
     assert not held(second)
     timers.pass_(0.2)
     assert held(second)
     assert timers.at is None
+
+
+def test_replies_longer_than_the_pause_do_not_follow_each_other_without_one() -> None:
+    queue, clock, timers = queue_of()
+    queue.ease(EASED)
+    first, second = queue.enter("batch"), queue.enter("batch")
+    timers.pass_(300)
+    leave(first)
+    assert not held(second)
+    assert timers.at == pytest.approx(clock.now + PAUSE)
+    timers.pass_(PAUSE)
+    assert held(second)
 
 
 def test_interactive_requests_notice_nothing() -> None:
@@ -316,3 +328,25 @@ class Spared(RuleBasedStateMachine):
 
 
 TestSpared = Spared.TestCase
+
+
+def test_interactive_work_without_a_gap_does_not_starve_batch_for_ever() -> None:
+    """Two slots, and always one interactive request inside: after ten pauses batch gets one slot."""
+    queue, clock, timers = queue_of()
+    queue.ease(EASED)
+    inside = queue.enter("interactive")
+    first, second = queue.enter("batch"), queue.enter("batch")
+    started: list[float] = []
+    began = clock.now
+    while clock.now < began + 25 * PAUSE and len(started) < 2:
+        following = queue.enter("interactive")
+        inside.__exit__(None, None, None)
+        inside = following
+        for place in (first, second):
+            if place.held:
+                started.append(clock.now - began)
+                assert queue.snapshot.running == 2
+                place.__exit__(None, None, None)
+                place.granted_at = None
+        timers.pass_(10.0)
+    assert started == [10 * PAUSE, 11 * PAUSE]

@@ -12,7 +12,7 @@ from appliance.daemon.commands.base import Area, Document
 from appliance.journal.timeline import moment_of, to_line
 from appliance.operations import config
 
-RESTART_KEYS = ("server.", "governor.", "downloads.")
+RESTART_KEYS = ("server.", "downloads.")
 """Settings that a running daemon can't take over."""
 MOST_LINES = 5_000
 """Of the timeline in one answer, since it is made while requests run."""
