@@ -17,7 +17,7 @@ demo: venv
 
 # Rooms whose tests share nothing and look at no clock run on two cores at once; the others one after another.
 ALONGSIDE := $(addprefix tests/,cli client daemon engines/builds engines/pool engines/slots engines/startup gguf hardware \
-    hub journal operations planning remotes routing store tui web)
+    hub journal monitor/governor operations planning remotes routing store tui web)
 
 test: preflight venv-dev
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile $(ALONGSIDE)

@@ -40,7 +40,7 @@ async def wait(running: Running, look: Any, limit_s: float = 30) -> dict[str, An
     """The first status for which `look` holds."""
     async with asyncio.timeout(limit_s):
         while True:
-            status = await asyncio.to_thread(running.status)
+            _, status = await asyncio.to_thread(running.raw, "GET", "/api/status")
             if look(status):
                 return status
             await asyncio.sleep(0.1)
