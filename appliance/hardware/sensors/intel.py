@@ -1,8 +1,8 @@
-"""One look at one Intel GPU through the hwmon folder of `xe` or `i915`.
+"""One look at one Intel GPU through sysfs: sensors of `xe` or `i915`, clocks and why they are lowered.
 
-What there is depends on the kernel and the card: temperatures since 6.15 with `xe`, fans since 6.16, energy
-on discrete cards; an integrated GPU has no sensors of its own. How busy it is and what memory is free no
-file tells: the engine's device list has the memory.
+What there is depends on the kernel and the card: temperatures since 6.15 with `xe` and 6.13 with `i915`, fans
+since 6.16, energy on discrete cards; an integrated GPU has no sensors of its own, but clocks. How busy it is
+and what memory is free no file tells: the engine's device list has the memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ from appliance.hardware.sysfs import folders, read_int, read_text
 
 _SHORTEST_S = 0.1
 """Less time between two looks makes a difference of energy that says little."""
-_MOST_WATTS, _MOST_RPM = 3000.0, 30_000.0
+_MOST_WATTS, _MOST_RPM, _MOST_MHZ = 3000.0, 30_000.0, 20_000
+_POWER_CAP, _SW_THERMAL, _HW_THERMAL = 0x4, 0x20, 0x40
+"""Of `REASONS`."""
+_LIMITS = {
+    "pl1": _POWER_CAP, "pl2": _POWER_CAP, "pl4": _POWER_CAP, "vr_tdc": _POWER_CAP,
+    "thermal": _SW_THERMAL, "ratl": _SW_THERMAL, "vr_thermalert": _SW_THERMAL, "prochot": _HW_THERMAL,
+}  # fmt: skip
+"""The kernel's words: limits of power and current; of temperature, now and on average (`ratl`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,28 +35,74 @@ class Energy:
     at: float
 
 
+@dataclass(frozen=True, slots=True)
+class Graphics:
+    """Where a driver keeps the figures of the unit that computes."""
+
+    clock: Path
+    highest: Path
+    limits: Path
+    status: str
+    """Before the word `status` in a file's name."""
+    reason: str
+    """Before the word of a limit."""
+
+
 def look(
     blank: GpuSample, device: Path, before: Energy | None, now: float
 ) -> tuple[GpuSample, Energy | None]:
     """The figures of now, and the energy that the next look compares with."""
-    hwmon = hwmon_of(device)
+    hwmon, unit = hwmon_of(device), _graphics(device)
     energy = _energy(hwmon, now)
     fans = [rpm for file in folders(hwmon, "fan*_input") if (rpm := read_int(file)) is not None]
     sample = replace(
         blank,
-        temperature=_temperature(hwmon, "pkg", "temp2"),
+        temperature=_temperature(hwmon, "pkg", "temp1" if read_text(hwmon / "name") == "i915" else "temp2"),
         memory_temperature=_temperature(hwmon, "vram", "temp3"),
         power=_power(before, energy),
         power_limit=_watts(read_int(hwmon / "power1_max")) or _watts(read_int(hwmon / "power2_max")),
         fan_rpm=max((float(rpm) for rpm in fans if 0 <= rpm <= _MOST_RPM), default=None),
+        clock=_mhz(read_int(unit.clock)),
+        clock_max=_mhz(read_int(unit.highest)),
+        reasons=_reasons(unit),
     )
     return sample, energy
 
 
 def _temperature(hwmon: Path, label: str, usual: str) -> float | None:
-    """By its label, else by its usual number. At which temperature it slows down no file says for sure."""
+    """By its label; where there are none, by its usual number. At which temperature it slows down no file
+    says for sure.
+    """
     labels = {read_text(file): file.name.removesuffix("_label") for file in folders(hwmon, "temp*_label")}
-    return _degrees(read_int(hwmon / f"{labels.get(label, usual)}_input"))
+    stem = labels.get(label) if labels else usual
+    return None if stem is None else _degrees(read_int(hwmon / f"{stem}_input"))
+
+
+def _graphics(device: Path) -> Graphics:
+    """The first graphics unit of `xe`, else of `i915`; it is the one that computes."""
+    xe = device / "tile0" / "gt0" / "freq0"
+    card = next(iter(folders(device / "drm", "card*")), device / "drm" / "none")
+    if xe.is_dir():
+        return Graphics(xe / "act_freq", xe / "rp0_freq", xe / "throttle", "", "reason_")
+    return Graphics(
+        card / "gt_act_freq_mhz",
+        card / "gt_RP0_freq_mhz",
+        card / "gt" / "gt0",
+        "throttle_reason_",
+        "throttle_reason_",
+    )
+
+
+def _reasons(unit: Graphics) -> int | None:
+    """Why the clocks are lowered; most of the time one file says that they are not."""
+    status = read_int(unit.limits / f"{unit.status}status")
+    if status is None:
+        return None
+    mask = 0
+    for word, reason in _LIMITS.items() if status else ():
+        if read_int(unit.limits / f"{unit.reason}{word}"):
+            mask |= reason
+    return mask
 
 
 def _energy(hwmon: Path, now: float) -> Energy | None:
@@ -77,3 +130,8 @@ def _watts(microwatts: int | None) -> float | None:
 
 def _degrees(milli: int | None) -> float | None:
     return milli / 1000 if milli is not None and 0 < milli < 150_000 else None
+
+
+def _mhz(value: int | None) -> float | None:
+    """0 is a unit that stands still: it has no clock then."""
+    return float(value) if value is not None and 0 < value <= _MOST_MHZ else None
