@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -105,13 +106,13 @@ def test_no_other_chip_is_read(roots: Roots, monkeypatch: pytest.MonkeyPatch) ->
     disk = chip(roots, 0, name="drivetemp", temp1_input=31000)
     intel(roots)
     opened: list[Path] = []
-    real = Path.read_text
+    real = os.open
 
-    def watched(self: Path, *args: Any, **kwargs: Any) -> str:
-        opened.append(self)
-        return real(self, *args, **kwargs)
+    def watched(file: Path, *args: Any) -> int:
+        opened.append(Path(file))
+        return real(file, *args)
 
-    monkeypatch.setattr(Path, "read_text", watched)
+    monkeypatch.setattr(os, "open", watched)
     assert look(roots).temperature == 71.0
     assert [file for file in opened if file.parent == disk] == [disk / "name"]
 
