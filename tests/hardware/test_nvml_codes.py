@@ -66,8 +66,8 @@ def test_every_code_on_a_field_is_about_the_field_or_about_the_device(laptop: Fa
     expected: dict[int, object] = dict.fromkeys(CODES)
     expected |= dict.fromkeys((2, 3, 4, 13, 22, 24, 25, 26, 30), "absent")
     expected |= {
-        1: "not_ready", 8: "insufficient_power", 9: "driver_not_loaded", 11: "irq_issue", 12: "library_missing",
-        15: "gpu_lost", 16: "reset_required", 18: "version_mismatch", 28: "gpu_lost",
+        1: "not_ready", 8: "insufficient_power", 9: "driver_not_loaded", 11: "irq_issue",
+        12: "library_missing", 15: "gpu_lost", 16: "reset_required", 18: "version_mismatch", 28: "gpu_lost",
     }  # fmt: skip
     assert said(laptop, "nvmlDeviceGetTemperature") == expected
 
@@ -129,7 +129,8 @@ def test_a_function_that_the_library_does_not_export_is_absent(laptop: FakeMachi
 from appliance.hardware import nvml
 with nvml.session():
     device = nvml.query("nvmlDeviceGetHandleByIndex", 0)
-    result = [nvml.query("nvmlDeviceGetMarginTemperature", device), nvml.refusal("nvmlDeviceGetMarginTemperature", device)]
+    call = "nvmlDeviceGetMarginTemperature"
+    result = [nvml.query(call, device), nvml.refusal(call, device)]
 """
     ) == [None, 13]
 
