@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from appliance.hardware.sysfs import Roots
 
@@ -24,3 +28,21 @@ def pci(
     return files(
         folder, vendor=f"{vendor:#06x}", device=f"{device:#06x}", **{"class": f"{kind:#08x}"}, **more
     )
+
+
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Each file that is opened from now on, by Python's files or by the system's call."""
+    found: list[Path] = []
+    by_python, by_system = Path.open, os.open
+
+    def python(self: Path, *args: Any, **more: Any) -> Any:
+        found.append(self)
+        return by_python(self, *args, **more)
+
+    def system(path: Any, *args: Any, **more: Any) -> int:
+        found.append(Path(path))
+        return by_system(path, *args, **more)
+
+    monkeypatch.setattr(Path, "open", python)
+    monkeypatch.setattr(os, "open", system)
+    return found

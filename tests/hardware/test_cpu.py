@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from appliance.hardware import cgroup, host
 from appliance.hardware.sensors import CpuSample, cpu
 from appliance.hardware.sysfs import Roots
-from tests.hardware.folders import files
+from tests.hardware.folders import files, opened
 
 
 def chip(roots: Roots, number: int, **contents: object) -> Path:
@@ -105,16 +104,9 @@ def test_no_other_chip_is_read(roots: Roots, monkeypatch: pytest.MonkeyPatch) ->
     """A disk's or a Wi-Fi card's sensor may wake it: only its name is looked at."""
     disk = chip(roots, 0, name="drivetemp", temp1_input=31000)
     intel(roots)
-    opened: list[Path] = []
-    real = os.open
-
-    def watched(file: Path, *args: Any) -> int:
-        opened.append(Path(file))
-        return real(file, *args)
-
-    monkeypatch.setattr(os, "open", watched)
+    found = opened(monkeypatch)
     assert look(roots).temperature == 71.0
-    assert [file for file in opened if file.parent == disk] == [disk / "name"]
+    assert [file for file in found if file.parent == disk] == [disk / "name"]
 
 
 def test_throttling_is_told_per_package_and_not_summed_over_cores(roots: Roots) -> None:

@@ -11,7 +11,7 @@ import pytest
 from appliance.hardware.sysfs import Roots
 from appliance.monitor.child.amd_reader import AmdReader
 from tests.hardware.amd_tables import table
-from tests.hardware.folders import files, pci
+from tests.hardware.folders import files, opened, pci
 from tests.monitor.test_readers import Clock
 
 
@@ -58,16 +58,13 @@ def test_no_file_of_a_sleeping_card_is_opened(roots: Roots, monkeypatch: pytest.
     reader = AmdReader(roots, Clock())
     reader.read()
     files(device, power__runtime_status="suspended")
-    opened: list[str] = []
-    real = Path.open
-
-    def watched(self: Path, *args: object, **kwargs: object) -> object:
-        opened.append(str(self.relative_to(device)))
-        return real(self, *args, **kwargs)  # type: ignore[call-overload]
-
-    monkeypatch.setattr(Path, "open", watched)
+    found = opened(monkeypatch)
     reader.read()
-    assert set(opened) <= {"power/runtime_status"}
+    assert found == [device / "power" / "runtime_status"]
+    files(device, power__runtime_status="active")
+    reader.read()
+    assert device / "gpu_metrics" in found
+    assert device / "mem_info_vram_used" in found
 
 
 def test_a_card_that_is_pulled_out_is_lost_and_then_gone(roots: Roots) -> None:
