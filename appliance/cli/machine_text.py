@@ -50,7 +50,7 @@ def machine_lines(snapshot: StatusSnapshot) -> Iterator[str]:
         yield from packed("Power", [power])
     speed = "" if snapshot.factor in (None, 1.0) else f"speed x{snapshot.factor:.2f}"
     yield from packed("Heat", [snapshot.thermal or "n/a", speed])
-    if snapshot.eases:
+    if snapshot.eases and snapshot.thermal != "critical":  # then everything waits, and a note says so
         yield from wrapped(f"Batch work waits first: {snapshot.eases}")
     if snapshot.thermal_message and not any(note.code == "sensor_stale" for note in snapshot.notes):
         yield from wrapped(snapshot.thermal_message, "Sensors")

@@ -111,6 +111,8 @@ class LocalSide:
             detail=why_not(snapshot),
             load_s=seat.load_left_s(now) if seat is not None else None,
             retry_s=seat.retry_at - now if seat is not None and seat.retry_at > now else None,
+            danger=heat.why,
+            danger_s=heat.ends_in_s,
             eases=easing.why if easing is not None else "",
             batch_waiting=queue.lanes["batch"] if queue else 0,
             batch_wait_s=queue.batch_wait if queue else None,

@@ -36,6 +36,12 @@ def places_of(serving: ServingSnapshot, gpus: Sequence[GpuView]) -> Places:
     return frozenset(found)
 
 
+def used_by(everyone: Iterable[ServingSnapshot], gpus: Sequence[GpuView]) -> Places | None:
+    """The places of all engines that run; None where one is not known."""
+    found = [places_of(one, gpus) for one in everyone if one.engine is not None and one.state in _RUNS]
+    return frozenset().union(*found) if found and all(found) else None
+
+
 def gpus_used(everyone: Iterable[ServingSnapshot]) -> bool:
     """Some engine that runs has its model, or a part of it, on a GPU; or may have, as far as is known."""
     return any(

@@ -23,7 +23,7 @@ from appliance.daemon.looks import Looks
 from appliance.daemon.machine.awake import KeepAwake
 from appliance.daemon.machine.gpus import Gpus
 from appliance.daemon.machine.watch import MachineWatch
-from appliance.daemon.places import gpus_used
+from appliance.daemon.places import gpus_used, used_by
 from appliance.daemon.points import Load
 from appliance.daemon.pool import Pool, Seat
 from appliance.daemon.prompt_caches import PromptCaches
@@ -174,6 +174,7 @@ class Rooms:
         pids = {engine.pid for engine in engines if engine is not None and engine.pid is not None}
         self.monitor.set_active(bool(pids))
         self.monitor.watch_gpus(gpus_used(everyone))
+        self.monitor.engines_on(used_by(everyone, self.monitor.snapshot.gpus))
         self.monitor.set_busy(any(one.state == "busy" for one in everyone))
         self.monitor.set_engine_pids(pids)
         self.changes.notify()

@@ -18,10 +18,11 @@ from appliance.daemon.seated import Seated
 from appliance.daemon.served import ServingSnapshot, load_row
 from appliance.gateway.admission import QueueSnapshot
 from appliance.journal import Row, Today
-from appliance.monitor import MonitorSnapshot
+from appliance.monitor import MonitorSnapshot, Pressure, pressure_on
 from appliance.operations.machine.survey import Note
 from appliance.paths import Paths
 from appliance.text import clean_line
+from appliance.units import duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +148,8 @@ def notes(serving: ServingSnapshot, heat: MonitorSnapshot) -> Iterable[Note]:
     if looked is not None and looked.choice is not None and looked.choice.build.note:
         yield Note("engine_build", looked.choice.build.note, None, serving.loaded_since)
     yield from model_notes(serving)
+    if heat.thermal == "critical":
+        yield _too_hot(pressure_on(heat, ()))
     if heat.stale:
         yield Note(
             "sensor_stale", heat.message or "The sensors don't answer; the values shown are old.", None, None
@@ -157,6 +160,13 @@ def notes(serving: ServingSnapshot, heat: MonitorSnapshot) -> Iterable[Note]:
         yield Note(
             "on_battery", f"Running on battery{charge}: expect lower speed.", "Plug in the charger.", None
         )
+
+
+def _too_hot(danger: Pressure) -> Note:
+    why = danger.why or "The machine is critically hot"
+    end = "" if danger.ends_in_s is None else f" It may end in {duration(danger.ends_in_s)} at the earliest."
+    todo = "Free its air vents and let it rest; requests that may leave go to a remote meanwhile."
+    return Note("too_hot", f"{why}: nothing new is generated here.{end}", todo, None)
 
 
 def model_notes(serving: ServingSnapshot) -> Iterable[Note]:

@@ -65,6 +65,7 @@ class Monitor:
         self._heat = Heat(self._rule)
         self._power = powers.Power()
         self._busy, self._gpus_used = True, True
+        self._places: frozenset[str] | None = None
         self._pids: frozenset[int] = frozenset()
         self._task: asyncio.Task[None] | None = None
         self._sample: Sample | None = None
@@ -114,6 +115,20 @@ class Monitor:
             return
         self._gpus_used, self._gpus_rest_since = used, self._clock()
         self._pace()
+
+    def engines_on(self, places: frozenset[str] | None) -> None:
+        """The devices that engines run on; None: not known. In a machine with a battery all share their
+        cooling; elsewhere one that no engine uses is shown, and counts for nobody.
+        """
+        if places != self._places:
+            self._places = places
+            self._count()
+
+    def _count(self) -> None:
+        seen = self._host or self._sample
+        laptop = seen is None or (seen.battery is not None and seen.battery.percent is not None)
+        alone = self._places if not laptop and self._places else None
+        self._heat.count(None if alone is None else alone | {CPU})
 
     def set_engine_pids(self, pids: set[int]) -> None:
         """The processes whose GPU memory counts as the engine's."""
@@ -195,6 +210,7 @@ class Monitor:
                 self._heat.forget(gpu.id for gpu in sample.gpus)
         self._sample = sample
         self._see_power(sample)
+        self._count()
         self._step(sample)
 
     def _step(self, sample: Sample) -> None:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 
 from appliance.hardware.sensors import CpuSample, GpuSample, Sample, reason_names
 from appliance.hardware.types import Battery
-from appliance.monitor.governor import DeviceHeat, PowerSource, ThermalState
+from appliance.monitor.governor import CPU, DeviceHeat, PowerSource, ThermalState
 from appliance.monitor.governor.states import worst
 from appliance.units import duration
 
@@ -60,6 +60,8 @@ class GpuView:
     factor: float = 1.0
     slowdown_in_s: float | None = None
     """Until its threshold, at the rate of now."""
+    ends_in_s: float | None = None
+    """Of a critical one: until it may be cool again, at the earliest."""
     watched: bool = True
     """False: no engine uses it, so it is not looked at and may sleep."""
 
@@ -126,6 +128,10 @@ class Pressure:
     thermal: ThermalState
     factor: float
     """Measured over usual speed while `throttled`, else 1."""
+    why: str = ""
+    """Of `critical`: which device, and what is known of it, as a sentence without its end."""
+    ends_in_s: float | None = None
+    """Of `critical`: until it may end, at the earliest."""
 
 
 def pressure_on(snapshot: MonitorSnapshot, places: Collection[str]) -> Pressure:
@@ -135,12 +141,35 @@ def pressure_on(snapshot: MonitorSnapshot, places: Collection[str]) -> Pressure:
     for what runs on it.
     """
     if snapshot.thermal == "critical":
-        return Pressure("critical", 1.0)
+        return _danger(snapshot)
     mine = [snapshot.devices[place] for place in places if place in snapshot.devices]
     if not mine:
         return Pressure(snapshot.thermal, snapshot.factor if snapshot.thermal == "throttled" else 1.0)
     state = worst(device.state for device in mine)
     return Pressure(state, min(d.factor for d in mine) if state == "throttled" else 1.0)
+
+
+def _danger(snapshot: MonitorSnapshot) -> Pressure:
+    """Which device it is that nothing new is generated for, the one that takes longest first."""
+    hot = {name: one for name, one in snapshot.devices.items() if one.state == "critical"}
+    if not hot:
+        return Pressure("critical", 1.0)
+    name, heat = max(hot.items(), key=lambda item: item[1].ends_in_s or 0.0)
+    return Pressure("critical", 1.0, _danger_words(snapshot, name, heat), heat.ends_in_s)
+
+
+def _danger_words(snapshot: MonitorSnapshot, name: str, heat: DeviceHeat) -> str:
+    gpu = next((gpu for gpu in snapshot.gpus if gpu.id == name), None)
+    title = "The CPU" if name == CPU else gpu.name if gpu is not None else name
+    cpu = snapshot.cpu if name == CPU else None
+    now = cpu.temperature if cpu is not None else gpu.temperature if gpu is not None else None
+    limit = cpu.critical_at if cpu is not None else gpu.slowdown_at if gpu is not None else None
+    if not heat.readable or now is None:
+        return f"{title} was critically hot, and its sensors can't be read now"
+    at = f"{now:.0f} °C" + ("" if limit is None else f" (limit {limit:.0f})")
+    if limit is not None and now < limit:
+        return f"{title} was critically hot and has to stay cool for a while; it is at {at}"
+    return f"{title} is critically hot, at {at}"
 
 
 def gpu_view(
@@ -157,6 +186,7 @@ def gpu_view(
         signs=heat.signs,
         factor=heat.factor,
         slowdown_in_s=heat.slowdown_in_s,
+        ends_in_s=heat.ends_in_s,
         age_s=age_s,
         watched=watched,
         engines=tuple(

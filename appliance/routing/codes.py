@@ -27,7 +27,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "remote.forced": "the request asked for the remote side",
         "reject.queue_full": "the queue is full",
         "reject.rate": "the caller's rate limit is reached",
-        "reject.thermal": "the GPU is critically hot and the request may not leave",
+        "reject.thermal": "the machine is critically hot and the request may not leave",
         "reject.unavailable": "no side that may answer can do so now",
         "reject.local_only": "a rule keeps it here, and only a remote could answer",
         "reject.deadline": "the request's deadline has passed",

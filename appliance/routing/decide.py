@@ -22,7 +22,7 @@ def decide(f: Features, v: View) -> Decision:
     4. The prompt is longer than a local slot -> remote.context (only to a context known to be larger), else
        reject.context.
     5. The engine is down -> remote.engine_down, else reject.unavailable.
-    6. The GPU is critically hot -> remote.thermal, else reject.thermal.
+    6. The machine is critically hot -> remote.thermal, else reject.thermal.
     7. On battery with `governor.battery` = `remote`, or `saver` for batch work -> remote.battery. What may
        not leave is answered here, by the rules below. Unknown power is no battery.
     8. Batch work waits first, since heat slows the machine or soon may -> remote.thermal unless the local

@@ -59,9 +59,11 @@ def _hot(f: Features, v: View, local: LocalView) -> Decision | None:
     """Rule 6."""
     if local.thermal != "critical":
         return None
+    why = clean_line(local.danger, 300) or "The machine is critically hot"
+    retry = refusals.HOT_RETRY_S if local.danger_s is None else local.danger_s
     return refusals.leave_or_reject(
-        f, v, "The GPU is critically hot, so nothing new is generated here",
-        leave="remote.thermal", stay="reject.thermal", retry_s=refusals.HOT_RETRY_S,
+        f, v, f"{why}, so nothing new is generated here",
+        leave="remote.thermal", stay="reject.thermal", retry_s=retry,
     )  # fmt: skip
 
 

@@ -30,8 +30,8 @@ def on_battery(f: Features, v: View) -> Decision | None:
 
 def eased(f: Features, v: View, local: LocalView) -> Decision | None:
     """Rule 8. `local` as this request meets it (`rules.seen_by`)."""
-    if not rules.waits_first(f, local):
-        return None
+    if not rules.waits_first(f, local) or local.thermal != "throttled":
+        return None  # while it only gets hot, batch work waits, and nothing leaves for that
     remote = rules.candidate(f, v)
     if remote is None or rules.local_sooner(local, remote, rules.heat(local)):
         return None

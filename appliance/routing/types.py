@@ -65,6 +65,10 @@ class LocalView:
     """Until a model that is cold or loading is ready, as far as that is known."""
     retry_s: float | None = None
     """After a load that failed: until a request loads it again."""
+    danger: str = ""
+    """While `critical`: which device it is and how hot, as a sentence without its end."""
+    danger_s: float | None = None
+    """While `critical`: seconds until it may end, at the earliest."""
     eases: str = ""
     """Why batch work waits first, as a clause; empty when it does not."""
     batch_waiting: int = 0

@@ -104,9 +104,10 @@ def test_cpu_memory_and_power() -> None:
 
 
 def test_heat_says_how_much_slower_and_who_waits() -> None:
-    found = text(thermal="critical", factor=0.45, eases="The GPU is critically hot (95 of 93 °C).")
-    assert "Heat      critical · speed x0.45" in found
-    assert "          Batch work waits first: The GPU is critically hot (95 of 93 °C)." in found
+    found = text(thermal="throttled", factor=0.45, eases="heat slows the machine")
+    assert "Heat      throttled · speed x0.45" in found
+    assert "          Batch work waits first: heat slows the machine" in found
+    assert "Batch" not in text(thermal="critical", factor=1.0, eases="the machine is critically hot")
     assert "Batch" not in text(thermal="cool", factor=1.0)
     assert "Heat      n/a" in text()
 

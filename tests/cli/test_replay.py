@@ -24,7 +24,7 @@ def test_a_trace_is_told_in_words(user: Indoors) -> None:
     done = user.run("replay", str(TRACES / "cool_down.jsonl"))
     assert done.code == 0
     assert "0:05  gpu: warm → critical: it was at or above its slowdown threshold for 5.0 s" in done.out
-    assert "hot (m): remote.thermal: The GPU is critically hot" in done.out
+    assert "hot (m): remote.thermal: The machine is critically hot" in done.out
     assert "gpu: warm 5.0 s (6%), critical 1 m 06 s (73%), cool 19.0 s (21%)" in done.out
     assert "how queues and temperatures would have gone" in done.out.replace("\n", " ")
     assert "reject.thermal     n/a    1" in done.out

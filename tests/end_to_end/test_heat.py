@@ -85,13 +85,16 @@ async def test_over_the_threshold_for_the_hold_requests_leave_and_come_back(
         status, headers, _ = await ask(one.running)
         assert (status, headers["X-Appliance-Route"]) == (200, "local")
         one.set(temp=95, reasons=0x40)
-        await wait(one.running, lambda s: s["thermal"] == "critical")
+        hot = await wait(one.running, lambda s: s["thermal"] == "critical")
+        (note,) = [note for note in hot["notes"] if note["code"] == "too_hot"]
+        assert note["detail"].startswith("Fake RTX 9000 Laptop GPU is critically hot, at 95 °C (limit 94)")
         status, headers, _ = await ask(one.running)
         assert (status, headers["X-Appliance-Reason"]) == (200, "remote.thermal")
         left = one.left
-        status, headers, _ = await ask(one.running, route="local")
+        status, headers, body = await ask(one.running, route="local")
         assert (status, headers["X-Appliance-Reason"]) == (503, "reject.thermal")
-        assert 1 <= int(headers["Retry-After"]) <= 120
+        assert "Fake RTX 9000 Laptop GPU is critically hot" in body["error"]["message"]
+        assert int(headers["Retry-After"]) == 3, "the dwell, at the earliest"
         assert one.left == left == 1
         one.set(temp=70)
         await wait(one.running, lambda s: s["thermal"] == "cool")

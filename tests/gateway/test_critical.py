@@ -136,6 +136,7 @@ async def test_a_load_that_ends_in_the_moment_of_danger_starts_no_request() -> N
 
 async def test_batch_that_waits_goes_to_the_remote_while_it_eases_and_interactive_stays(busy: House) -> None:
     batch, interactive = await waiting(busy, {"headers": {"X-Appliance-Priority": "batch"}}, {})
+    busy.local.thermal = "throttled"
     busy.local.queue.ease(EASED)
     async with asyncio.timeout(2):
         status, headers, _ = await batch

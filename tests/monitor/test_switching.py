@@ -167,3 +167,19 @@ def test_the_child_dies_with_a_killed_daemon(laptop: FakeMachine, hang: bool) ->
     while not gone(pid):
         assert time.monotonic() < end, "an orphan sensor"
         time.sleep(0.02)
+
+
+async def test_a_card_that_no_engine_uses_does_not_count_in_a_machine_without_a_battery(
+    laptop: FakeMachine, monitor: Monitor
+) -> None:
+    laptop.set(count=2, temp__1=97)
+    await until(monitor, lambda s: s.thermal == "critical")
+    first = monitor.snapshot.gpus[0].id
+    monitor.engines_on(frozenset({first}))
+    if monitor.snapshot.battery is not None and monitor.snapshot.battery.percent is not None:
+        assert monitor.snapshot.thermal == "critical"  # a laptop: its devices share their cooling
+        return
+    alone = await until(monitor, lambda s: s.thermal == "cool")
+    assert [gpu.state for gpu in alone.gpus] == ["cool", "critical"]
+    monitor.engines_on(None)
+    await until(monitor, lambda s: s.thermal == "critical")

@@ -19,7 +19,8 @@ SAVER: dict[str, Any] = {"power": "battery", "battery": "saver"}
 REMOTE: dict[str, Any] = {"power": "battery", "battery": "remote"}
 NONE: tuple[dict[str, Any], ...] = ()
 DOWN = ({"up": False},)
-EASES = {"eases": "heat slows the machine"}
+EASES: dict[str, Any] = {"eases": "heat slows the machine", "thermal": "throttled"}
+RISING: dict[str, Any] = {"eases": "it got hot fast"}
 TIMES = {"prefill_s": 1.0, "decode_s": 3.0}
 FREE = {**EASES, "batch_wait_s": 0.0}
 
@@ -60,6 +61,8 @@ ROWS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("full is as on mains", BATCH, {"power": "battery"}, "local.ok"),
     # --- batch work waits first
     ("eased batch leaves", BATCH, {"local": EASES}, "remote.thermal"),
+    ("while it only gets hot batch waits and stays", BATCH, {"local": RISING}, "local.queued"),
+    ("and when it is warm", BATCH, {"local": {**RISING, "thermal": "warm"}}, "local.queued"),
     ("interactive stays under easing", {}, {"local": EASES}, "local.ok"),
     ("eased batch does not load a model", BATCH, {"local": {**EASES, "state": "cold"}}, "remote.thermal"),
     ("a remote of unknown speed will do", BATCH, {"local": {**FREE, **TIMES}}, "remote.thermal"),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from appliance.monitor.governor import trend, words
 from appliance.monitor.governor.baseline import Baseline, SpeedKey, SpeedTracker
-from appliance.monitor.governor.states import Governor, step, worst
+from appliance.monitor.governor.states import Governor, ends_in_s, step, worst
 from appliance.monitor.governor.values import Change, DeviceHeat, HeatView, Reading, Rule, ThermalState
 from appliance.units import duration
 
@@ -34,6 +34,9 @@ class Heat:
     def __init__(self, rule: Rule) -> None:
         self._rule = rule
         self._devices: dict[str, _Device] = {}
+        self._suspects: set[str] = set()
+        """Devices that were forgotten while they were critical: at the threshold they are so at once."""
+        self._counts: frozenset[str] | None = None
         self._speeds = SpeedTracker()
 
     def use(self, rule: Rule) -> None:
@@ -46,7 +49,7 @@ class Heat:
         for name in [*self._devices, *(name for name in readings if name not in self._devices)]:
             if name not in self._devices and len(self._devices) >= _MOST_DEVICES:
                 continue
-            device = self._devices.setdefault(name, _Device(Governor()))
+            device = self._devices.get(name) or self._new(name, readings.get(name), now)
             change = self._step(name, device, readings.get(name), now)
             if change is not None:
                 found.append(change)
@@ -73,18 +76,40 @@ class Heat:
     def forget(self, devices: Iterable[str] | None = None) -> None:
         """Nothing of ours heats these devices (None: any) any more: old heat does not count. Speeds stay."""
         for name in list(self._devices) if devices is None else devices:
-            self._devices.pop(name, None)
+            gone = self._devices.pop(name, None)
+            if gone is not None and gone.governor.state == "critical":
+                self._suspects.add(name)
+                if len(self._suspects) > _MOST_DEVICES:
+                    self._suspects.pop()
+
+    def count(self, devices: frozenset[str] | None) -> None:
+        """Which devices count for the whole machine (None: all). Any is still shown by itself."""
+        self._counts = devices
 
     def view(self, now: float) -> HeatView:
         """All devices now."""
         devices = {name: self._view(name, device, now) for name, device in self._devices.items()}
-        known = [name for name, device in self._devices.items() if device.governor.last is not None]
+        known = [
+            name
+            for name, device in self._devices.items()
+            if device.governor.last is not None and (self._counts is None or name in self._counts)
+        ]
         return HeatView(
             devices=devices,
             thermal=worst(devices[name].state for name in known),
-            factor=min((device.factor for device in devices.values()), default=1.0),
-            eases=self._eases(devices, now),
+            factor=min((devices[name].factor for name in known), default=1.0),
+            eases=self._eases({name: devices[name] for name in known}, now),
         )
+
+    def _new(self, name: str, reading: Reading | None, now: float) -> _Device:
+        """A device that is seen for the first time, or again: one that was critical when it was left, and
+        still is at its threshold, need not prove it.
+        """
+        governor = Governor()
+        if reading is not None and reading.known and name in self._suspects:
+            self._suspects.discard(name)
+            governor = Governor(over_since=now - self._rule.hold, last=now)
+        return self._devices.setdefault(name, _Device(governor))
 
     def _step(self, name: str, device: _Device, reading: Reading | None, now: float) -> Change | None:
         before, speed = device.governor, self._speeds.measured(name, now)
@@ -108,6 +133,8 @@ class Heat:
             signs=governor.signs.now,
             factor=self._speeds.factor(name, now) if slowed else 1.0,
             slowdown_in_s=trend.slowdown_in_s(governor.trend) if governor.blind_since is None else None,
+            ends_in_s=ends_in_s(governor, now, self._rule),
+            readable=governor.blind_since is None,
         )
 
     def _eases(self, devices: Mapping[str, DeviceHeat], now: float) -> str | None:
@@ -120,9 +147,11 @@ class Heat:
                 return text
         until = [
             device.rising_until
-            for device in self._devices.values()
-            if device.rising_until is not None and device.rising_until > now
+            for name, device in self._devices.items()
+            if name in devices and device.rising_until is not None and device.rising_until > now
         ]
         if until:
-            return f"the machine gets hot fast, and would be at its limit in less than {duration(AHEAD_S)}"
+            return (
+                f"the machine got hot so fast that it would have been at its limit within {duration(AHEAD_S)}"
+            )
         return None

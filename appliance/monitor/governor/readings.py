@@ -15,7 +15,8 @@ def of_cpu(cpu: CpuSample) -> Reading:
     """A CPU's limit is where it begins to slow down; only what would shut the system down is an alarm."""
     if cpu.temperature is None:
         return Reading(slowed_ns=cpu.throttled_ns, alarms=False)
-    if cpu.critical_at is not None and cpu.temperature >= cpu.critical_at:
+    apart = cpu.critical_at is not None and (cpu.high_at is None or cpu.critical_at > cpu.high_at)
+    if apart and cpu.critical_at is not None and cpu.temperature >= cpu.critical_at:
         return Reading(cpu.critical_at - cpu.temperature, slowed_ns=cpu.throttled_ns)
     headroom = None if cpu.high_at is None else cpu.high_at - cpu.temperature
     return Reading(headroom, slowed_ns=cpu.throttled_ns, alarms=False)

@@ -9,8 +9,8 @@
 
 It gets worse at once and better slowly: a state is left for a better one after `dwell` in it at the earliest,
 so that no two improvements are closer than that. A reading that is missing trips nothing and clears nothing:
-`throttled` without sensors ends when the measured speed is back, `critical` when the sensors are back and
-cool.
+`throttled` without sensors ends when the measured speed is back. `critical` ends when the sensors are back
+and cool; without them it becomes `throttled` after `BLIND_DWELLS`, so that speed decides.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ flap.
 """
 FAR = 10.0
 """Degrees below the slowdown threshold where no true thermal bit is set."""
+BLIND_DWELLS = 10
+"""A critical device that nobody could read for so many dwells, while nothing was generated, is `throttled`:
+then its speed can say otherwise. Without that, a sensor that is gone would end all local work for ever."""
 MAX_GAP_S = 15.0
 """After a longer silence (the machine slept) nothing can be said about the time between."""
 
@@ -119,7 +122,8 @@ def _proven(g: Governor, known: bool, now: float, speed: Measured | None, rule: 
     if g.over_since is not None and now - g.over_since >= rule.hold:
         return "critical"
     if g.proven == "critical" and (g.calm_since is None or now - g.calm_since < rule.dwell):
-        return "critical"
+        blind = g.blind_since is not None and now - g.blind_since >= BLIND_DWELLS * rule.dwell
+        return "throttled" if blind else "critical"
     if g.proven == "throttled" and not _may_leave_throttled(g, known, speed, rule):
         return "throttled"
     if not known:
@@ -148,6 +152,15 @@ def _shown(g: Governor, now: float, rule: Rule) -> ThermalState:
     if g.blind_since is None or g.proven in ("throttled", "critical"):
         return g.proven
     return "unknown" if now - g.blind_since >= rule.hold or g.proven == "unknown" else g.proven
+
+
+def ends_in_s(g: Governor, now: float, rule: Rule) -> float | None:
+    """Seconds until `critical` ends at the earliest; None in any other state."""
+    if g.state != "critical":
+        return None
+    if g.blind_since is not None:
+        return max(0.0, g.blind_since + BLIND_DWELLS * rule.dwell - now)
+    return rule.dwell if g.calm_since is None else max(0.0, g.calm_since + rule.dwell - now)
 
 
 def _since(before: float | None, holds: bool, now: float) -> float | None:

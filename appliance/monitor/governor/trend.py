@@ -12,8 +12,9 @@ SPAN_S = 30.0
 """The line goes through the samples of so long."""
 ENOUGH_S = 8.0
 ENOUGH = 4
-RISES = 0.05
-"""Degrees a second; sensors tell whole degrees, and less is noise."""
+RISEN = 5.0
+"""Degrees over the span; sensors tell whole degrees, and a device that moves up and down by a few is at its
+usual temperature."""
 _MOST = 64
 
 
@@ -52,10 +53,13 @@ def _slope(points: tuple[tuple[float, float], ...]) -> float | None:
 
 
 def slowdown_in_s(trend: Trend) -> float | None:
-    """Seconds until the threshold; 0 at or above it; None where it is not on its way there."""
+    """Seconds until the threshold; None where it is not on its way there: at or above it, steady, or moving
+    up and down.
+    """
     if not trend.points:
         return None
     left, rises = trend.points[-1][1], rate(trend)
-    if left <= 0:
-        return 0.0
-    return left / rises if rises is not None and rises >= RISES else None
+    risen = max(headroom for _, headroom in trend.points) - left
+    if left <= 0 or risen < RISEN or rises is None or rises <= 0:
+        return None
+    return left / rises

@@ -63,6 +63,10 @@ class DeviceHeat:
     """Measured over usual speed of what runs there, in (0, 1]; 1 while it is not `throttled`."""
     slowdown_in_s: float | None = None
     """Seconds until the slowdown threshold at the rate of now; None where it does not rise towards it."""
+    ends_in_s: float | None = None
+    """Of a critical device: seconds until it may be cool again, at the earliest."""
+    readable: bool = True
+    """Its last sample could be read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from appliance.hardware.sensors import CpuSample, GpuSample, Sample
+from appliance.hardware.sensors import CpuSample, GpuSample, Sample, identity
 from appliance.monitor import MonitorSnapshot, Pressure, pressure_on
 from appliance.monitor.governor import CPU, DeviceHeat, Heat, Reading, Rule, speed_key
 from appliance.monitor.governor.readings import of_cpu, of_gpu, of_sample
+from appliance.monitor.snapshot import gpu_view
 
 KEY = speed_key("m", "p", "ac", streams=1, tokens=100)
 RULE = Rule(hold=5.0, dwell=60.0)
@@ -55,9 +58,24 @@ def test_throttled_counts_for_what_runs_there(places: set[str], expected: Pressu
 
 
 def test_a_device_in_danger_counts_for_all() -> None:
-    devices = {"GPU-1": DeviceHeat("critical", factor=0.5), CPU: DeviceHeat("cool")}
-    seen = MonitorSnapshot(thermal="critical", factor=0.5, devices=devices)
-    assert pressure_on(seen, {CPU}) == Pressure("critical", 1.0)
+    """And is named, with what is known of it and when it may end."""
+    hot = DeviceHeat("critical", factor=0.5, ends_in_s=60.0)
+    gpu = GpuSample("GPU-1", 0, "RTX", "cuda", temperature=97.0, slowdown_at=94.0)
+
+    def seen(gpu: GpuSample, heat: DeviceHeat) -> MonitorSnapshot:
+        devices = {"GPU-1": heat, CPU: DeviceHeat("cool")}
+        view = gpu_view(gpu, heat, 0.0, set())
+        return MonitorSnapshot(gpus=(view,), thermal="critical", factor=0.5, devices=devices)
+
+    at_limit = pressure_on(seen(gpu, hot), {CPU})
+    assert at_limit == Pressure("critical", 1.0, "RTX is critically hot, at 97 °C (limit 94)", 60.0)
+    cooling = pressure_on(seen(replace(gpu, temperature=70.0), replace(hot, ends_in_s=20.0)), {CPU})
+    assert cooling.why == (
+        "RTX was critically hot and has to stay cool for a while; it is at 70 °C (limit 94)"
+    )
+    assert cooling.ends_in_s == 20.0
+    blind = pressure_on(seen(identity(gpu), replace(hot, readable=False, ends_in_s=600.0)), {CPU})
+    assert blind.why == "RTX was critically hot, and its sensors can't be read now"
 
 
 def test_a_device_that_never_told_anything_has_no_say() -> None:
@@ -72,7 +90,7 @@ def test_a_machine_that_would_soon_be_at_its_threshold_lets_batch_wait_for_the_d
     for second in range(12):
         heat.take({"GPU-1": Reading(40.0 - 2 * second)}, float(second))
     assert heat.view(11.0).eases == (
-        "the machine gets hot fast, and would be at its limit in less than 20.0 s"
+        "the machine got hot so fast that it would have been at its limit within 20.0 s"
     )
     assert heat.view(11.0).thermal == "cool"
     for second in range(12, 75):
@@ -101,6 +119,32 @@ def test_what_is_forgotten_counts_no_more_and_speeds_stay() -> None:
     assert heat.baseline(KEY) is not None
 
 
+def test_what_was_critical_when_it_was_left_and_still_is_hot_need_not_prove_it_again() -> None:
+    heat = Heat(RULE)
+    for second in range(6):
+        heat.take({"GPU-1": Reading(-3.0)}, float(second))
+    heat.forget()
+    heat.take({"GPU-1": Reading(-3.0)}, 100.0)
+    assert heat.view(100.0).thermal == "critical"
+    heat.forget()
+    heat.take({"GPU-1": Reading(30.0)}, 200.0)
+    assert heat.view(200.0).thermal == "cool"
+    heat.forget()
+    heat.take({"GPU-1": Reading(-3.0)}, 300.0)
+    assert heat.view(300.0).thermal == "warm"
+
+
+def test_a_device_that_does_not_count_is_shown_by_itself_only() -> None:
+    heat = Heat(RULE)
+    heat.count(frozenset({"GPU-1", CPU}))
+    for second in range(10):
+        heat.take({"GPU-1": WELL, "GPU-2": Reading(-1.0)}, float(second))
+    view = heat.view(10.0)
+    assert (view.thermal, view.eases, view.devices["GPU-2"].state) == ("cool", None, "critical")
+    heat.count(None)
+    assert heat.view(10.0).thermal == "critical"
+
+
 def test_the_number_of_devices_is_bounded() -> None:
     heat = Heat(RULE)
     for number in range(100):
@@ -120,6 +164,9 @@ def test_readings_of_a_gpu_take_its_thermal_counters_only() -> None:
 def test_a_cpu_is_in_danger_only_where_the_system_would_shut_down() -> None:
     assert of_cpu(CpuSample(temperature=97.0, high_at=95.0, critical_at=105.0)) == Reading(-2.0, alarms=False)
     assert of_cpu(CpuSample(temperature=106.0, high_at=95.0, critical_at=105.0)) == Reading(-1.0)
+    assert of_cpu(CpuSample(temperature=100.0, high_at=100.0, critical_at=100.0)) == Reading(
+        0.0, alarms=False
+    )
     assert of_cpu(CpuSample(temperature=99.0)) == Reading(alarms=False)
     assert of_cpu(CpuSample(throttled_ns=3)) == Reading(slowed_ns=3, alarms=False)
     assert not of_cpu(CpuSample(temperature=99.0)).known

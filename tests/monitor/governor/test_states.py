@@ -6,7 +6,7 @@ import pytest
 
 from appliance.monitor.governor import Reading
 from appliance.monitor.governor.baseline import Measured
-from appliance.monitor.governor.states import Governor, step, worst
+from appliance.monitor.governor.states import Governor, ends_in_s, step, worst
 from tests.monitor.governor.traces import (
     BRAKE,
     HW_SLOWDOWN,
@@ -146,7 +146,27 @@ def test_sensor_loss_keeps_throttled_until_the_speed_is_back() -> None:
 def test_sensor_loss_keeps_critical_and_restarts_its_dwell() -> None:
     trace = [*[At(95)] * 6, *[At(80)] * 59, At(None, None), *[At(80)] * 60]
     assert states(trace)[-1] == "critical"
-    assert states([*[At(95)] * 6, *[At(None, None, 1.0)] * 1000])[-1] == "critical"
+    assert states([*[At(95)] * 6, *[At(None, None, 1.0)] * 500])[-1] == "critical"
+
+
+def test_critical_that_nobody_can_read_for_ten_dwells_is_throttled_until_speed_says_otherwise() -> None:
+    """A card that was too hot and fell off the bus must not end all local work for ever."""
+    lost = At(None, None, None)
+    trace = [*[At(95)] * 6, *[lost] * 700, *[At(None, None, 0.5)] * 100, *[At(None, None, 1.0)] * 3]
+    assert course(trace) == [("warm", 5), ("critical", 601), ("throttled", 200), ("unknown", 3)]
+    assert states([*[At(95)] * 6, *[lost] * 700, *[At(95)] * 6])[-1] == "critical"
+
+
+def test_when_critical_ends_at_the_earliest() -> None:
+    governor = Governor()
+    for second, celsius in enumerate([95] * 6 + [80] * 20):
+        governor = step(governor, Reading(SLOWDOWN_AT - celsius), float(second), None, RULE)
+        if second == 5:
+            assert ends_in_s(governor, 5.0, RULE) == RULE.dwell
+    assert ends_in_s(governor, 25.0, RULE) == RULE.dwell - 19
+    blind = step(governor, None, 26.0, None, RULE)
+    assert ends_in_s(blind, 30.0, RULE) == 10 * RULE.dwell - 4
+    assert ends_in_s(Governor(), 0.0, RULE) is None
 
 
 def test_sensor_loss_breaks_the_hold() -> None:

@@ -47,9 +47,20 @@ def test_few_samples_say_nothing_and_none_is_no_sample() -> None:
     assert trend.slowdown_in_s(Trend()) is None
 
 
-def test_at_the_threshold_it_is_there() -> None:
-    assert trend.slowdown_in_s(after([0.0])) == 0.0
-    assert trend.slowdown_in_s(after([-3.0])) == 0.0
+def test_at_the_threshold_there_is_nothing_to_look_ahead_to() -> None:
+    assert trend.slowdown_in_s(after([20.0 - 2 * at for at in range(11)])) is None
+
+
+@pytest.mark.parametrize("degrees", [(4.0, -1.0), (6.0, 2.0)])
+def test_what_moves_up_and_down_near_its_threshold_is_at_its_usual_temperature(
+    degrees: tuple[float, float],
+) -> None:
+    moving = [degrees[at // 3 % 2] for at in range(60)]
+    seen = Trend()
+    for number, headroom in enumerate(moving):
+        seen = trend.look(seen, headroom, float(number))
+        in_s = trend.slowdown_in_s(seen)
+        assert in_s is None or in_s > 20
 
 
 def test_old_samples_and_a_clock_that_went_back_are_dropped() -> None:
