@@ -6,6 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.end_to_end.appliance import Home
 from tests.end_to_end.second_leg import ask, wait
 from tests.end_to_end.test_heat import LOADED, WORDS, laptop
@@ -14,6 +16,7 @@ from tests.engines.fake_engine import Script
 LONG = Script(tokens=WORDS * 4, token_s=0.25, load_lines=LOADED)
 
 
+@pytest.mark.slow
 async def test_what_runs_goes_on_and_what_waits_leaves_or_is_told_at_once(home: Home, tmp_path: Path) -> None:
     async with laptop(home, tmp_path, LONG) as one:
         running = one.running

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests import nvml_stub
 from tests.end_to_end.appliance import Home, Running
 from tests.end_to_end.second_leg import SMALL, appliance, ask, remote_server, wait
@@ -171,6 +173,7 @@ async def test_with_no_engine_on_the_gpu_nvml_is_let_go_of(home: Home, tmp_path:
         assert sum("nvmlShutdown" in call for call in asked) == opened
 
 
+@pytest.mark.slow
 async def test_a_gpu_that_is_lost_has_a_name_and_comes_back(home: Home, tmp_path: Path) -> None:
     async with laptop(home, tmp_path) as one:
         await wait(one.running, lambda s: s["gpus"] and s["gpus"][0]["temperature"] == 60)

@@ -19,6 +19,7 @@ SLOW = Script(tokens=("a",) * 100, token_s=0.1)
 HELD = {"on": True, "held": True, "how": "systemd-inhibit (sleep:idle)", "why_not": None}
 
 
+@pytest.mark.slow
 async def test_held_for_requests_here_and_elsewhere_and_switched_meanwhile(
     home: Home, tmp_path: Path
 ) -> None:
