@@ -90,13 +90,21 @@ def _intel_gpu(card: PciDisplay, index: int) -> Gpu:
 
 def memory(device: Path) -> tuple[int | None, int | None, int | None]:
     """Total, used, and what is free apart from RAM: VRAM, and for an APU the GTT on top of it."""
-    vram, vram_used = (read_int(device / f"mem_info_vram_{word}") for word in ("total", "used"))
+    vram, vram_used = _of_kind(device, "vram")
     if not is_apu(device):
         return vram, vram_used, None
-    gtt, gtt_used = (read_int(device / f"mem_info_gtt_{word}") for word in ("total", "used"))
+    gtt, gtt_used = _of_kind(device, "gtt")
     total = None if vram is None or gtt is None else vram + gtt
     used = None if vram_used is None or gtt_used is None else vram_used + gtt_used
     return total, used, None if vram is None or vram_used is None else max(0, vram - vram_used)
+
+
+def _of_kind(device: Path, kind: str) -> tuple[int | None, int | None]:
+    """Total and used; what can't be true is unknown."""
+    total, used = (read_int(device / f"mem_info_{kind}_{word}") for word in ("total", "used"))
+    if total is None or total <= 0:
+        return None, None
+    return total, used if used is not None and 0 <= used <= total else None
 
 
 def _amd_name(card: PciDisplay, roots: Roots) -> str:

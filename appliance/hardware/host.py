@@ -78,16 +78,27 @@ class CpuLoad:
     """The load of all cores between two calls in this process."""
 
     def __init__(self) -> None:
-        self._primed = False
+        self._before: tuple[float, float] | None = None
 
     def percent(self) -> float | None:
-        """Percent since the last call; None for the first one, which has nothing to compare with."""
-        primed, self._primed = self._primed, True
-        try:
-            value = psutil.cpu_percent(interval=None)
-        except (OSError, RuntimeError, ValueError):
+        """Percent since the last call, from whatever thread; None for the first one, which has nothing to
+        compare with. (psutil's own `cpu_percent` remembers by thread, and says 0 in each new one.)
+        """
+        before, self._before = self._before, _cpu_seconds()
+        if before is None or self._before is None:
             return None
-        return float(value) if primed else None
+        total, idle = (now - then for now, then in zip(self._before, before, strict=True))
+        return 100.0 * min(1.0, max(0.0, 1 - idle / total)) if total > 0 else None
+
+
+def _cpu_seconds() -> tuple[float, float] | None:
+    """All, and idle, since boot; what guests took is part of what their host's user time counts."""
+    try:
+        times = psutil.cpu_times()
+    except (OSError, RuntimeError, ValueError):
+        return None
+    total = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+    return total, times.idle + getattr(times, "iowait", 0.0)
 
 
 def cpu_name(roots: Roots) -> str | None:

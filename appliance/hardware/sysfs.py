@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -34,6 +35,12 @@ class PciDisplay:
     path: Path
 
 
+_NUMBER = re.compile(r"[+-]?(0[xX][0-9a-fA-F]+|[0-9]+)")
+_LONGEST, _LARGEST = 40, 1 << 63
+LEAST_LIMIT = 50.0
+"""Degrees Celsius: what slows down or shuts down below that says nonsense, and would stop local work."""
+
+
 def read_text(path: Path) -> str | None:
     """The stripped content of a small file, or None.
 
@@ -55,14 +62,12 @@ def read_text(path: Path) -> str | None:
 
 
 def read_int(path: Path) -> int | None:
-    """A whole number, decimal or `0x` hex, or None."""
+    """A whole number, decimal or `0x` hex, of at most 64 bits with its sign, or None."""
     text = read_text(path)
-    if text is None:
+    if text is None or len(text) > _LONGEST or not _NUMBER.fullmatch(text):
         return None
-    try:
-        return int(text, 0)
-    except ValueError:
-        return int(text) if text.isdecimal() else None
+    value = int(text, 16 if "x" in text.lower() else 10)
+    return value if -_LARGEST <= value < _LARGEST else None
 
 
 def folders(parent: Path, pattern: str = "*") -> list[Path]:

@@ -82,7 +82,7 @@ class Journal:
         self._pending += 1
         try:
             await self._run(work)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OverflowError) as error:
             if self.lost == 0:
                 log.warning("the journal can't be written: %s", error)
             self.lost += rows

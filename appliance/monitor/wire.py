@@ -18,6 +18,8 @@ from appliance.text import clean_line
 
 _MOST_GPUS = 64
 _MOST_SKIPPED = 32
+_LARGEST = 1 << 63
+"""A larger number is nonsense, and no column of the journal holds it."""
 
 
 def to_line(sample: Sample) -> str:
@@ -68,7 +70,9 @@ def _number(value: object) -> float | None:
 
 
 def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 <= value < _LARGEST else None
 
 
 def _text(longest: int) -> Reader:

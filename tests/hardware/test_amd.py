@@ -195,8 +195,35 @@ def test_missing_and_broken_files_are_unknown(roots: Roots) -> None:
 
 def test_used_memory_without_a_total_gives_no_free_memory(roots: Roots) -> None:
     device = pci(roots, "0000:03:00.0", _AMD, mem_info_vram_used=5)
-    assert amd.memory(device) == (None, 5, None)
-    assert (look(device).total, look(device).used, look(device).free) == (None, 5, None)
+    assert amd.memory(device) == (None, None, None)
+    assert (look(device).total, look(device).used, look(device).free) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("total", "used", "expected"),
+    [
+        (0, 0, (None, None, None)),
+        (-1, 5, (None, None, None)),
+        (100, -5, (100, None, None)),
+        (100, 101, (100, None, None)),
+        (10**40, 5, (None, None, None)),
+        (100, 40, (100, 40, None)),
+    ],
+)
+def test_memory_that_cant_be_true_is_unknown(
+    roots: Roots, total: int, used: int, expected: tuple[int | None, int | None, int | None]
+) -> None:
+    device = pci(roots, "0000:03:00.0", _AMD, mem_info_vram_total=total, mem_info_vram_used=used)
+    assert amd.memory(device) == expected
+
+
+@pytest.mark.parametrize("crit", [1000, 30_000, 49_000])
+def test_a_limit_far_below_all_others_is_none(roots: Roots, crit: int) -> None:
+    """It would stop all local work."""
+    device = pci(
+        roots, "0000:03:00.0", _AMD, hwmon__hwmon4__temp1_input=60_000, hwmon__hwmon4__temp1_crit=crit
+    )
+    assert (look(device).temperature, look(device).slowdown_at, look(device).headroom) == (60, None, None)
 
 
 def test_the_name_comes_from_the_board_then_from_libdrm_then_from_the_ids(roots: Roots) -> None:

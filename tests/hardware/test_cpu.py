@@ -204,3 +204,9 @@ def test_a_container_that_may_not_swap_has_none(roots: Roots) -> None:
     assert host.swap(cgroup.read(roots), roots) == host.Swap(2048 << 10, 1536 << 10)
     files(group, **{"memory.swap.max": 1 << 20})
     assert host.swap(cgroup.read(roots), roots) == host.Swap(1 << 20, 4096)
+
+
+@pytest.mark.parametrize("crit", [50, 1000, 30_000])
+def test_a_limit_far_below_all_others_is_none(roots: Roots, crit: int) -> None:
+    files(intel(roots), temp1_crit=crit)
+    assert look(roots).high_at is None

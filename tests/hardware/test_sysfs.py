@@ -58,3 +58,15 @@ def test_whole_numbers(tmp_path: Path, text: str, value: int | None) -> None:
 )
 def test_a_device_that_falls_asleep_is_left_alone(tmp_path: Path, state: str, asleep: bool) -> None:
     assert sysfs.is_suspended(files(tmp_path, power__runtime_status=state)) is asleep
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("12", 12), ("-5", -5), ("0x10de", 0x10DE), ("007", 7), ("1_0", None), ("٣", None), ("", None),
+        ("9" * 5000, None), (str(1 << 63), None), (str((1 << 63) - 1), (1 << 63) - 1), ("1e3", None),
+    ],
+)  # fmt: skip
+def test_only_what_the_kernel_writes_is_a_number(tmp_path: Path, text: str, value: int | None) -> None:
+    (tmp_path / "file").write_text(text)
+    assert sysfs.read_int(tmp_path / "file") == value

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from appliance.journal import Journal, Row
+from appliance.journal.timeline import Point
 from appliance.journal.usual import CoolSpeed
 
 COOL = Row(
@@ -28,4 +29,14 @@ async def test_only_complete_local_replies_on_a_cool_machine_count(tmp_path: Pat
         CoolSpeed("m:Q4", "p", "ac", 2, 120, 50.0),
         CoolSpeed("m:Q4", "p", "ac", 2, 120, 60.0),
     )
+    await journal.close()
+
+
+async def test_a_number_that_no_column_holds_costs_its_batch_and_is_counted(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.sqlite")
+    await journal.open()
+    await journal.keep([Point(1.0, "gpu:a", total=10**40)], [], 2.0)
+    assert journal.lost == 1
+    await journal.keep([Point(2.0, "machine", cpu_percent=3.0)], [], 3.0)
+    assert journal.lost == 1
     await journal.close()

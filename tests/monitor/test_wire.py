@@ -83,3 +83,10 @@ def test_memory_of_the_engine_is_unknown_rather_than_wrong(
 ) -> None:
     sample = GpuSample("x", 0, "X", "cuda", processes=processes)
     assert gpu_view(sample, DeviceHeat("cool"), 0.0, pids).used_by_engine == used
+
+
+def test_a_number_that_no_column_holds_is_unknown() -> None:
+    raw = {"gpus": [{"id": "x", "total": 10**40, "free": (1 << 63) - 1}], "ram_total": 1 << 63}
+    sample = parse(json.dumps(raw).encode())
+    assert sample is not None
+    assert (sample.gpus[0].total, sample.gpus[0].free, sample.ram_total) == (None, (1 << 63) - 1, None)

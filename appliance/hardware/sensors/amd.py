@@ -16,7 +16,7 @@ from appliance.hardware.amd import hwmon_of, memory
 from appliance.hardware.sensors import gpu_metrics
 from appliance.hardware.sensors.gpu_metrics import Throttling
 from appliance.hardware.sensors.values import GpuSample
-from appliance.hardware.sysfs import folders, read_int, read_text
+from appliance.hardware.sysfs import LEAST_LIMIT, folders, read_int, read_text
 
 _NEAR = 5.0
 """Degrees under the hot spot's limit at which the bit that says "hot spot" is believed."""
@@ -100,9 +100,8 @@ def _sensors(hwmon: Path) -> Mapping[str, Sensor]:
     for file in folders(hwmon, "temp*_input"):
         stem = file.name.removesuffix("_input")
         label = read_text(hwmon / f"{stem}_label") or "edge"  # kernels before 4.20 have one, without a label
-        celsius, crit, emergency = (
-            _degrees(read_int(hwmon / f"{stem}_{word}")) for word in ("input", "crit", "emergency")
-        )
+        celsius = _degrees(read_int(hwmon / f"{stem}_input"))
+        crit, emergency = (_limit(read_int(hwmon / f"{stem}_{word}")) for word in ("crit", "emergency"))
         found[label] = Sensor(celsius, crit, emergency)
     return found
 
@@ -151,6 +150,11 @@ def _percent(value: int | None) -> float | None:
 
 def _degrees(milli: int | None) -> float | None:
     return milli / 1000 if milli is not None and 0 < milli < 150_000 else None
+
+
+def _limit(milli: int | None) -> float | None:
+    celsius = _degrees(milli)
+    return celsius if celsius is not None and celsius >= LEAST_LIMIT else None
 
 
 def _scaled(value: int | None, by: float, most: float, *, least: float = 1e-9) -> float | None:

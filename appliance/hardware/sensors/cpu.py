@@ -26,7 +26,7 @@ import psutil
 
 from appliance.hardware import host
 from appliance.hardware.sensors.values import CpuSample
-from appliance.hardware.sysfs import Roots, folders, read_int, read_text
+from appliance.hardware.sysfs import LEAST_LIMIT, Roots, folders, read_int, read_text
 
 _RANK = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "soc_thermal", "acpitz")
 """Drivers whose chip is the CPU, the surest first."""
@@ -128,7 +128,7 @@ def _package(name: str, labels: Mapping[Path, str]) -> list[Path]:
 
 def _sensor(name: str, file: Path) -> Sensor:
     def limit(word: str) -> float | None:
-        return _degrees(read_int(file.with_name(file.name.replace("_input", f"_{word}"))))
+        return _plausible_limit(_degrees(read_int(file.with_name(file.name.replace("_input", f"_{word}")))))
 
     if name == "acpitz":
         return Sensor(file)
@@ -196,7 +196,7 @@ def _of_psutil(chips: Mapping[str, Sequence[Any]]) -> tuple[float | None, float 
         package = [one for one in read if (one.label or "").startswith(("Package id", "Tdie"))]
         if read:
             hottest = max(package or read, key=lambda one: float(one.current))
-            critical = None if name == "acpitz" else _plausible(hottest.critical)
+            critical = None if name == "acpitz" else _plausible_limit(_plausible(hottest.critical))
             return _plausible(hottest.current), critical, None  # FreeBSD's `critical` is TjMax
     return None, None, None
 
@@ -218,6 +218,10 @@ def _degrees(milli: int | None) -> float | None:
 
 def _plausible(celsius: float | None) -> float | None:
     return float(celsius) if celsius is not None and 0 < celsius < 150 else None
+
+
+def _plausible_limit(celsius: float | None) -> float | None:
+    return celsius if celsius is not None and celsius >= LEAST_LIMIT else None
 
 
 def _mhz(kilohertz: int | None) -> float | None:
