@@ -24,7 +24,7 @@ class HeatEvents:
         """Take what has changed, and the machine as it is now."""
         names = {gpu.id: gpu.name for gpu in seen.gpus}
         for change in changes:
-            if change.before in _QUIET and change.after in _QUIET:
+            if change.before in _QUIET and change.after in _QUIET:  # troubles have events of their own
                 continue
             device = change.device
             ref = CPU if device == CPU else f"{GPU}{device}"

@@ -29,6 +29,7 @@ from appliance.daemon.pool import Pool, Seat
 from appliance.daemon.prompt_caches import PromptCaches
 from appliance.daemon.recorder import Recorder
 from appliance.daemon.remote_side import RemoteSide
+from appliance.daemon.sensor_events import SensorEvents
 from appliance.daemon.served import ServingSnapshot
 from appliance.daemon.speeds import BandwidthLearner
 from appliance.daemon.watching import PlanWatch, beside
@@ -60,6 +61,7 @@ class Rooms:
         self.events = EventWriter(self.journal)
         self.recorder = Recorder(self.journal, self._load)
         self._heat_events = HeatEvents(self.events.note)
+        self._sensor_events = SensorEvents(self.events.note)
         self.here = Here(lambda: self.library)
         gpus = Gpus()
         self.prompts = PromptCaches(paths, lambda: self.library.settings)
@@ -188,6 +190,7 @@ class Rooms:
     def _sampled(self, seen: MonitorSnapshot) -> None:
         """There are new values."""
         self.recorder.on_sample(seen)
+        self._sensor_events.sampled(seen)
 
     def _load(self) -> Load:
         """What the engines do now."""

@@ -207,7 +207,7 @@ class Monitor:
         if not self._gpus_used and self._sample is not None:
             sample = replace(sample, gpus=tuple(identity(gpu) for gpu in self._sample.gpus))
             if self._clock() - self._gpus_rest_since >= self._rule.dwell:
-                self._heat.forget(gpu.id for gpu in sample.gpus)
+                self._forgotten(self._heat.forget(gpu.id for gpu in sample.gpus))
         self._sample = sample
         self._see_power(sample)
         self._count()
@@ -229,6 +229,10 @@ class Monitor:
             self.listeners.changed(changes)
         self.listeners.sampled(self.snapshot)
 
+    def _forgotten(self, changes: tuple[Change, ...]) -> None:
+        if changes:
+            self._tell(changes)
+
     def _see_power(self, seen: Sample) -> None:
         """A machine without a battery is on mains; one that was not looked at yet is unknown."""
         source = power_source(seen.battery.plugged) if seen.battery is not None else "ac"
@@ -238,7 +242,7 @@ class Monitor:
         """Not active: nothing of ours heats the machine, so old heat counts no longer than `dwell`."""
         await self._look_at_host()
         if self._clock() - self._rest_since >= self._rule.dwell:
-            self._heat.forget()
+            self._forgotten(self._heat.forget())
             self._pace()
         known = self._host is not None and self._host.cpu_percent is not None  # it takes two looks
         await self._watch.sleep(self._base_s * (IDLE_SLOWER if known else 1))

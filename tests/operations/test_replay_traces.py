@@ -157,3 +157,18 @@ def test_the_power_source_changes_only_when_it_stays() -> None:
     """
     report = replay(read(text, "battery"), DEFAULTS)
     assert [(m.at, m.before, m.after) for m in report.moved] == [(0, "unknown", "ac"), (25, "ac", "battery")]
+
+
+def test_what_a_battery_line_says_stands_until_the_next_one() -> None:
+    """One line is enough: another source counts after the hold of 5 s; replugged before that it does not."""
+    lines = [
+        '{"at": 0, "kind": "battery", "plugged": true}',
+        '{"at": 10, "kind": "battery", "plugged": false}',
+        '{"at": 20, "kind": "battery", "plugged": true}',
+        '{"at": 40, "kind": "battery", "plugged": false}',
+        '{"at": 43, "kind": "battery", "plugged": true}',
+        '{"at": 60, "kind": "request", "model": "m"}',
+    ]
+    report = replay(read("\n".join(lines).encode(), "written"), DEFAULTS)
+    assert [(moved.at, moved.after) for moved in report.moved if moved.what == "power"] == [
+        (0, "ac"), (15, "battery"), (25, "ac")]  # fmt: skip

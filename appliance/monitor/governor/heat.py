@@ -73,14 +73,17 @@ class Heat:
         """The usual speed of a key; None while unknown."""
         return self._speeds.baseline(key)
 
-    def forget(self, devices: Iterable[str] | None = None) -> None:
+    def forget(self, devices: Iterable[str] | None = None) -> tuple[Change, ...]:
         """Nothing of ours heats these devices (None: any) any more: old heat does not count. Speeds stay."""
+        found = []
         for name in list(self._devices) if devices is None else devices:
             gone = self._devices.pop(name, None)
-            if gone is not None and gone.governor.state == "critical":
+            if gone is None or gone.governor.state == "unknown":
+                continue
+            found.append(Change(name, gone.governor.state, "unknown", "no engine heats it, so nobody looks"))
+            if gone.governor.state == "critical" and len(self._suspects) < _MOST_DEVICES:
                 self._suspects.add(name)
-                if len(self._suspects) > _MOST_DEVICES:
-                    self._suspects.pop()
+        return tuple(found)
 
     def count(self, devices: frozenset[str] | None) -> None:
         """Which devices count for the whole machine (None: all). Any is still shown by itself."""

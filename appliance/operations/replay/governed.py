@@ -89,8 +89,17 @@ class Governed:
 
     def plug(self, at: float, plugged: Plugged) -> None:
         """A look at the battery."""
+        self._feed(source_of(plugged.plugged), at)
+
+    def pass_time(self, at: float) -> None:
+        """What a battery line said stands until the next one: another source counts after the hold."""
+        other, since = self._power.other, self._power.since
+        if other is not None and since + self._under.rule.hold <= at:
+            self._feed(other, since + self._under.rule.hold)
+
+    def _feed(self, source: PowerSource, at: float) -> None:
         before = self._power
-        self._power = power.step(before, source_of(plugged.plugged), at, self._under.rule.hold)
+        self._power = power.step(before, source, at, self._under.rule.hold)
         if self._power.source != before.source:
             known = before.source != "unknown"
             why = f"seen for {duration(self._under.rule.hold)}" if known else "the first look that could tell"

@@ -46,6 +46,7 @@ def replay(trace: Trace, under: Under) -> Report:
                 lost += 1
             else:
                 verdicts.append(found)
+    governed.pass_time(trace.ends)
     governed.end(trace.ends)
     return Report(
         trace,
@@ -60,6 +61,7 @@ def replay(trace: Trace, under: Under) -> Report:
 def _moment(at: float, steps: list[Step], governed: Governed, world: World) -> Iterable[Asked | Taken]:
     """All that has this time: first what the machine is, then its samples, then speeds; the requests are left
     for the router, whatever the order of the lines."""
+    governed.pass_time(at)
     for step in steps:
         what = step.what
         if isinstance(what, Plugged):
