@@ -13,6 +13,10 @@ from appliance.hardware.sysfs import Roots, folders, read_int, read_text
 from appliance.hardware.types import Battery
 
 _ADAPTERS = ("Mains", "USB", "Wireless")
+_ONLINE = {0: False, 1: True, 2: True}
+"""2: a charger whose voltage is programmed. Anything else is no answer."""
+_LARGEST = 10**10
+"""10 kWh or 10 kAh in millionths: no battery of a computer holds more."""
 
 
 def read(roots: Roots) -> Battery | None:
@@ -26,14 +30,19 @@ def read(roots: Roots) -> Battery | None:
         kind = read_text(supply / "type")
         if kind == "Battery" and read_int(supply / "present") != 0:
             batteries.append(supply)
-        elif kind in _ADAPTERS and (feeds := read_int(supply / "online")) is not None:
-            online.append(feeds > 0)
+        elif kind in _ADAPTERS and (feeds := _feeds(supply)) is not None:
+            online.append(feeds)
             mains = mains or kind == "Mains"
     if not batteries and any(online):
         return Battery(None, plugged=True)
     if not batteries:
         return Battery(None, plugged=None) if mains else None  # off, and yet the machine runs
     return Battery(_percent(batteries), _plugged(online, batteries))
+
+
+def _feeds(adapter: Path) -> bool | None:
+    online = read_int(adapter / "online")
+    return None if online is None else _ONLINE.get(online)
 
 
 def _plugged(online: Sequence[bool], batteries: Sequence[Path]) -> bool | None:
@@ -51,14 +60,29 @@ def _plugged(online: Sequence[bool], batteries: Sequence[Path]) -> bool | None:
 
 
 def _percent(batteries: Sequence[Path]) -> float | None:
-    """Charge of all together, by their energy or their charge; else the mean of what each says."""
-    for unit in ("energy", "charge"):
-        pairs = [(read_int(one / f"{unit}_now"), read_int(one / f"{unit}_full")) for one in batteries]
-        known = [(now, full) for now, full in pairs if now is not None and full is not None and full > 0]
-        if len(known) == len(batteries):
-            return _bounded(100 * sum(now for now, _ in known) / sum(full for _, full in known))
-    shares = [share for one in batteries if (share := read_int(one / "capacity")) is not None]
-    return _bounded(sum(shares) / len(shares)) if shares else None
+    """Charge of all together, by what most of them tell sensibly: energy, charge, else the mean of shares.
+
+    One that tells nonsense is left out, and is not set off against the others.
+    """
+    told = [[pair for one in batteries if (pair := _held(one, unit))] for unit in ("energy", "charge")]
+    told.append([(share, 100.0) for one in batteries if (share := _capacity(one)) is not None])
+    pairs = max(told, key=len)  # the first of equals
+    if not pairs:
+        return None
+    return min(100.0, 100 * sum(now for now, _ in pairs) / sum(full for _, full in pairs))
+
+
+def _held(battery: Path, unit: str) -> tuple[float, float] | None:
+    """What it holds and what it can hold."""
+    now, full = read_int(battery / f"{unit}_now"), read_int(battery / f"{unit}_full")
+    if now is None or full is None or not 0 < full <= _LARGEST:
+        return None
+    return (now, full) if _bounded(100 * now / full) is not None else None
+
+
+def _capacity(battery: Path) -> float | None:
+    share = read_int(battery / "capacity")
+    return None if share is None else _bounded(share)
 
 
 def _bounded(percent: float) -> float | None:

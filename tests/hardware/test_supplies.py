@@ -89,6 +89,36 @@ def test_a_charge_that_makes_no_sense_is_unknown(roots: Roots, capacity: str) ->
     assert battery(roots) == Battery(None, False)
 
 
+@pytest.mark.parametrize(
+    ("now", "full"), [(-60, 80), (-(2**62), 80), (400, 80), (5 * 10**17, 10**18), (10, -60), (10, 0)]
+)
+def test_a_battery_of_nonsense_is_left_out(roots: Roots, now: int, full: int) -> None:
+    supply(roots, "BAT0", type="Battery", status="Discharging", energy_now=60, energy_full=80)
+    supply(roots, "BAT1", type="Battery", status="Unknown", energy_now=now, energy_full=full)
+    assert battery(roots) == Battery(75.0, False)
+
+
+@pytest.mark.parametrize("now", [-5, 900])
+def test_the_share_counts_where_the_energy_is_nonsense(roots: Roots, now: int) -> None:
+    supply(roots, "BAT0", type="Battery", status="Discharging", energy_now=now, energy_full=80, capacity=64)
+    assert battery(roots) == Battery(64.0, False)
+
+
+def test_a_share_of_nonsense_is_left_out_of_the_mean(roots: Roots) -> None:
+    supply(roots, "BAT0", type="Battery", status="Discharging", capacity=40)
+    supply(roots, "BAT1", type="Battery", status="Unknown", capacity=-30)
+    assert battery(roots) == Battery(40.0, False)
+
+
+@pytest.mark.parametrize(("online", "plugged"), [(2, True), (-1, None), (3, None), (255, None)])
+def test_what_an_adapter_says_counts_only_where_it_means_something(
+    roots: Roots, online: int, plugged: bool | None
+) -> None:
+    supply(roots, "USB0", type="USB", online=online)
+    supply(roots, "BAT0", type="Battery", status="Unknown", capacity=50)
+    assert battery(roots) == Battery(50.0, plugged)
+
+
 def test_a_new_battery_holds_a_little_more_than_full(roots: Roots) -> None:
     supply(roots, "BAT0", type="Battery", status="Full", energy_now=103, energy_full=100)
     assert battery(roots) == Battery(100.0, True)
