@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from appliance.errors import ApplianceError
-from appliance.journal import events
+from appliance.journal import events, reader
 from appliance.journal.events import Event
 from appliance.journal.rows import Row, Today
 from appliance.journal.schema import SCHEMA_VERSION, bring_up, version_of
@@ -142,11 +142,7 @@ class Journal:
             db.execute("PRAGMA synchronous=NORMAL")
             found = version_of(db)
             if found > SCHEMA_VERSION:
-                raise ApplianceError(
-                    f"The journal {self._file} was written by a newer version.",
-                    cause=f"It has schema {found}; this version knows {SCHEMA_VERSION}.",
-                    hint="Install the newer version again, or move the file away.",
-                )
+                raise reader.newer(self._file, found)
             bring_up(db)
             self._prune(db)
             db.commit()

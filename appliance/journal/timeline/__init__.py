@@ -1,7 +1,7 @@
 """The flight recorder's timeline: samples, events, decisions and requests in one order of time."""
 
 from appliance.journal.timeline.history import History, Series
-from appliance.journal.timeline.reading import Page, read_timeline, timeline_in
+from appliance.journal.timeline.reading import Page, look_at_timeline, read_timeline, timeline_in
 from appliance.journal.timeline.values import (
     COLUMNS,
     CPU,
@@ -29,6 +29,7 @@ __all__ = [
     "Page",
     "Point",
     "Series",
+    "look_at_timeline",
     "moment_of",
     "read_timeline",
     "timeline_in",

@@ -70,6 +70,13 @@ def read_timeline(file: Path, since: float, until: float, limit: int = MOST, *, 
     )
 
 
+def look_at_timeline(
+    file: Path, since: float, until: float, limit: int = MOST, *, newest: bool = True
+) -> Page:
+    """The same, and no file that can't be read is taken for an empty one: raises ApplianceError."""
+    return reader.look(file, _SINCE_VERSION, lambda db: timeline_in(db, since, until, limit, newest=newest))
+
+
 _EVENT_COLUMNS = tuple(f.name for f in fields(Event))
 
 

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from appliance.errors import ApplianceError, UsageError
 from appliance.journal.rows import Row
-from appliance.journal.timeline import Entry, moment_of, read_timeline, to_line
+from appliance.journal.timeline import Entry, look_at_timeline, moment_of, read_timeline, to_line
 from appliance.operations.replay.lines import MOST_BYTES, MOST_LINES
 from appliance.operations.replay.understand import SHORTEST_SPEED
 from appliance.units import duration, size
@@ -58,15 +58,18 @@ def of_stream(stream: BinaryIO) -> Source:
 
 
 def of_journal(file: Path, now: float, last_s: float) -> Source:
-    """The last part of this machine's timeline. Raises ApplianceError when there is none."""
+    """The last part of this machine's timeline. Raises ApplianceError when there is none, or it can't be
+    read."""
+    if not file.exists():
+        raise ApplianceError(
+            f"There is no {file}.", cause="No daemon has run here yet.", hint="Serve a model first."
+        )
     since = now - last_s
     lines = [json.dumps(to_line(entry)) for entry in entries(file, since, now)]
     if not lines:
         raise ApplianceError(
             f"The journal holds nothing of the last {duration(last_s)}.",
-            cause="No sample, decision or request is in it; or it is locked, broken, or of another version."
-            if file.exists()
-            else f"There is no {file}: no daemon has run here yet.",
+            cause="No sample, decision or request is in it.",
             hint="Ask for a longer time, like --last 1d, or serve a model first.",
         )
     return Source(
@@ -97,9 +100,12 @@ def _usual(file: Path, since: float) -> Iterator[str]:
 
 
 def entries(file: Path, since: float, until: float, most: int = MOST_LINES) -> Iterator[Entry]:
-    """The timeline of the journal in the order of time, page by page; the first `most` of it."""
+    """The timeline of the journal in the order of time, page by page; the first `most` of it.
+
+    Raises ApplianceError for a file that can't be read.
+    """
     while most > 0 and since < until:
-        page = read_timeline(file, since, until, newest=False)
+        page = look_at_timeline(file, since, until, newest=False)
         yield from page.entries[:most]
         most -= len(page.entries)
         if not page.more or not page.entries:
