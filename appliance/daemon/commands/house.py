@@ -43,7 +43,10 @@ class HouseCommands(Area):
         return (await self._rooms.journal.history(time.time(), seconds, step, device)).to_json()
 
     async def timeline(self, seconds: int, after: float | None, limit: int) -> Document:
-        """The newest entries of the last seconds, or the first ones after a moment."""
+        """The newest entries of the last seconds, or the first ones after a moment.
+
+        `more` means that `next` as `after` gives more now: never after the newest.
+        """
         await self._rooms.recorder.flush()
         now = time.time()
         since = now - seconds if after is None else math.nextafter(after, math.inf)
@@ -51,7 +54,7 @@ class HouseCommands(Area):
         page = await self._rooms.journal.timeline(since, now, most, newest=after is None)
         last = moment_of(page.entries[-1]) if page.entries else after
         lines = await asyncio.to_thread(lambda: [to_line(entry) for entry in page.entries])
-        return {"lines": lines, "more": page.more, "next": last}
+        return {"lines": lines, "more": after is not None and page.more, "next": last}
 
     async def settings(self) -> Document:
         found = await asyncio.to_thread(settings_room.entries, self._rooms.paths.config_file)
