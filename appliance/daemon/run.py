@@ -248,7 +248,12 @@ class _Daemon:
                 policy=rooms.library.settings.routing.policy,
                 paths=self._paths,
                 problems=(
-                    *file_problems(rooms.downloads.problem, rooms.library.catalog_problem),
+                    *file_problems(
+                        rooms.downloads.problem,
+                        rooms.library.catalog_problem,
+                        rooms.journal.lost,
+                        rooms.journal.problem,
+                    ),
                     *rooms.prompts.notes(),
                 ),
             )

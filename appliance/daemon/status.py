@@ -183,14 +183,21 @@ def model_notes(serving: ServingSnapshot) -> Iterable[Note]:
         yield serving.replanned
 
 
-def file_problems(downloads: str | None, catalog: str | None) -> tuple[Note, ...]:
-    """Files that could not be used, as notes."""
+def file_problems(
+    downloads: str | None, catalog: str | None, lost: int = 0, why: str | None = None
+) -> tuple[Note, ...]:
+    """Files that could not be used, as notes. `lost` rows of the journal, and `why` the last one was."""
     found = []
     if downloads is not None:
         found.append(Note("downloads_forgotten", downloads, "Start the downloads again; they go on.", None))
     if catalog is not None:
         detail = f"The last good catalog is used: {clean_line(catalog, 300)}"
         found.append(Note("catalog_broken", detail, "Mend the file; it is read again by itself.", None))
+    if lost:
+        rows = "1 row" if lost == 1 else f"{lost} rows"
+        detail = f"{rows} of the journal could not be written since the start"
+        detail += f": {clean_line(why, 300)}" if why else "; the disk was too slow."
+        found.append(Note("journal_lost", detail, "Free disk space on the state folder.", None))
     return tuple(found)
 
 

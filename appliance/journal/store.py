@@ -50,6 +50,8 @@ class Journal:
         self._since_prune = 0
         self.lost = 0
         """Rows that could not be written since the start."""
+        self.problem: str | None = None
+        """What the disk said to the last of them that it refused."""
 
     async def open(self) -> None:
         """Create or open the file. Raises ApplianceError when it can't be used."""
@@ -86,6 +88,7 @@ class Journal:
             if self.lost == 0:
                 log.warning("the journal can't be written: %s", error)
             self.lost += rows
+            self.problem = str(error)
         finally:
             self._pending -= 1
 

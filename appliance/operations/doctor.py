@@ -20,11 +20,13 @@ from appliance.paths import Paths
 from appliance.units import GIB, size
 
 LOW_DISK = 5 * GIB
+LOW_STATE = GIB // 2
+"""Journal, logs and saved queues grow slowly."""
 
 
 async def examine(paths: Paths, daemon_url: str | None) -> tuple[Finding, ...]:
     """Run every check. A broken part becomes a finding; nothing is raised."""
-    findings = [_python(), _name_clash(), *_folders(paths), _disk(paths)]
+    findings = [_python(), _name_clash(), *_folders(paths), *_disks(paths)]
     config, found = _config(paths)
     findings += found
     findings.append(_catalog(paths))
@@ -74,13 +76,25 @@ def _folders(paths: Paths) -> list[Finding]:
     ]
 
 
-def _disk(paths: Paths) -> Finding:
-    nearest = next(p for p in (paths.models, *paths.models.parents) if p.exists())
-    free = shutil.disk_usage(nearest).free
-    if free < LOW_DISK:
-        todo = "Free space, or move models with APPLIANCE_HOME; `appliance models rm` removes one."
-        return Finding("disk", "problem", f"{size(free)} free for models in {paths.models}", todo)
-    return Finding("disk", "ok", f"{size(free)} free for models in {paths.models}")
+def _disks(paths: Paths) -> list[Finding]:
+    """The disk of the models, and the one of the state where that is another."""
+    models, state = _nearest(paths.models), _nearest(paths.state)
+    todo = "Free space, or move models with APPLIANCE_HOME; `appliance models rm` removes one."
+    found = [_disk("disk", models, f"for models in {paths.models}", LOW_DISK, todo)]
+    if state.stat().st_dev != models.stat().st_dev:
+        todo = "Free space there: without it neither requests nor downloads are recorded."
+        found.append(_disk("disk state", state, f"for the state in {paths.state}", LOW_STATE, todo))
+    return found
+
+
+def _nearest(folder: Path) -> Path:
+    return next(p for p in (folder, *folder.parents) if p.exists())
+
+
+def _disk(check: str, folder: Path, what: str, low: int, todo: str) -> Finding:
+    free = shutil.disk_usage(folder).free
+    detail = f"{size(free)} free {what}"
+    return Finding(check, "problem", detail, todo) if free < low else Finding(check, "ok", detail)
 
 
 def _config(paths: Paths) -> tuple[settings.Settings, list[Finding]]:
