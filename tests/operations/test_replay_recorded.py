@@ -254,7 +254,7 @@ async def test_a_journal_that_tells_nothing_is_no_empty_success(journal: Path, t
         source.of_journal(journal, time.time() - 7_200, 10)
     with pytest.raises(ApplianceError) as caught:
         source.of_journal(tmp_path / "none.sqlite", time.time(), 10)
-    assert "No daemon has run here" in (caught.value.cause or "")
+    assert "no daemon has run here" in caught.value.message
     assert caught.value.exit_code == 1
 
 

@@ -61,9 +61,7 @@ def of_journal(file: Path, now: float, last_s: float) -> Source:
     """The last part of this machine's timeline. Raises ApplianceError when there is none, or it can't be
     read."""
     if not file.exists():
-        raise ApplianceError(
-            f"There is no {file}.", cause="No daemon has run here yet.", hint="Serve a model first."
-        )
+        raise ApplianceError(f"There is no {file}: no daemon has run here yet.", hint="Serve a model first.")
     since = now - last_s
     lines = [json.dumps(to_line(entry)) for entry in entries(file, since, now)]
     if not lines:
