@@ -83,7 +83,7 @@ def _cpu(at: float, cpu: CpuView) -> Point:
         critical_at=cpu.critical_at,
         slowed_ns=cpu.throttled_ns,
         clock=cpu.clock,
-        factor=cpu.factor,
+        factor=None if cpu.state == "unknown" else cpu.factor,
     )
 
 
@@ -97,7 +97,7 @@ def _gpu(at: float, gpu: GpuView) -> Point:
         state=gpu.state,
         reasons=mask_of(gpu.reasons),
         slowed_ns=slowed_ns(counted),
-        factor=gpu.factor,
+        factor=None if gpu.state == "unknown" else gpu.factor,
         **alike,
     )
 

@@ -152,7 +152,10 @@ def notes(serving: ServingSnapshot, heat: MonitorSnapshot) -> Iterable[Note]:
         yield _too_hot(pressure_on(heat, ()))
     if heat.stale:
         yield Note(
-            "sensor_stale", heat.message or "The sensors don't answer; the values shown are old.", None, None
+            "sensor_stale",
+            heat.message or "The sensors don't answer; the values shown are old.",
+            "They are started again by themselves; if it stays so, update the GPU's driver or restart.",
+            None,
         )
     if heat.power == "battery":
         percent = heat.battery.percent if heat.battery is not None else None

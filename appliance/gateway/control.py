@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 
 from aiohttp import web
 
-from appliance.gateway.control_door import Call, Door, moment, number, one_of, switch, with_body
+from appliance.gateway.control_door import Call, Door, moment, number, one_of, only, switch, with_body
 from appliance.gateway.control_events import events
 from appliance.gateway.control_ports import Control, Document
 
@@ -91,11 +91,13 @@ def _logs(control: Control, r: web.Request) -> Awaitable[Document]:
 
 
 def _history(control: Control, r: web.Request) -> Awaitable[Document]:
+    only(r, "seconds", "step", "device")
     step = {"auto": None, "1": 1, "60": 60}[one_of(r, "step", ("auto", "1", "60"))]
     return control.history(number(r, "seconds", 3_600), step, r.query.get("device") or None)
 
 
 def _timeline(control: Control, r: web.Request) -> Awaitable[Document]:
+    only(r, "seconds", "after", "limit")
     return control.timeline(number(r, "seconds", 3_600), moment(r, "after"), number(r, "limit", 1_000))
 
 

@@ -12,6 +12,7 @@ from aiohttp import web
 from appliance.errors import ApplianceError, UsageError
 from appliance.gateway.access import unreadable
 from appliance.gateway.control_ports import Document
+from appliance.text import clean_line
 from appliance.units import size
 
 log = logging.getLogger("appliance.control")
@@ -93,6 +94,18 @@ def number(request: web.Request, name: str, default: int) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise UsageError(f"{name} is not a number.")
     return int(text)
+
+
+def only(request: web.Request, *names: str) -> None:
+    """What the query may hold; a name that is passed over would look as if it were obeyed.
+
+    Raises UsageError.
+    """
+    unknown = sorted(set(request.query) - set(names))
+    if unknown:
+        raise UsageError(
+            f"{clean_line(unknown[0], 40)} is not known here.", hint=f"Known are {', '.join(names)}."
+        )
 
 
 def switch(request: web.Request, name: str) -> bool:

@@ -127,7 +127,7 @@ def _states(devices: list[tuple[_Labels, GpuView | CpuView]], seen: MonitorSnaps
     yield from _gauge(
         "appliance_device_speed_factor",
         "Speed over usual speed",
-        [(labels, v.factor) for labels, v in devices],
+        [(labels, None if v.state == "unknown" else v.factor) for labels, v in devices],
     )
     worst = GaugeMetricFamily("appliance_thermal_state", "1 for the worst state of all", labels=("state",))
     for state in STATES:

@@ -151,6 +151,8 @@ async def test_each_route_asks_for_what_it_names(
         "/api/logs?after=²",
         "/api/logs?limit=-1",
         "/api/history?step=5",
+        "/api/history?from=0",
+        "/api/timeline?step=1",
         "/api/timeline?after=-1",
     ],
 )

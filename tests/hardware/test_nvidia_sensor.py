@@ -148,3 +148,21 @@ def test_counters_are_nanoseconds_of_64_bits_read_in_one_call(laptop: FakeMachin
 def test_a_counter_of_another_type_is_read_by_its_type(laptop: FakeMachine) -> None:
     laptop.set(field__269=77, ftype__269=1, field__270=9, ftype__270=99)
     assert look(laptop)["counters"] == {"sw_thermal": 77}
+
+
+@pytest.mark.parametrize(
+    ("slowdown", "shutdown", "expected"),
+    [(94, 97, [94, 97]), (5, 6, [None, None]), (110, 97, [None, 97]), (102, 0, [102, None])],
+)
+def test_a_limit_that_no_gpu_has_would_stop_all_work_and_is_none(
+    laptop: FakeMachine, slowdown: int, shutdown: int, expected: list[int | None]
+) -> None:
+    laptop.set(temp=60, t_slowdown=slowdown, t_shutdown=shutdown, t_gpumax=87)
+    found = laptop.json(
+        "from appliance.hardware import nvidia, nvml\n"
+        "from appliance.hardware.sensors import nvidia as sensor\n"
+        "with nvml.session():\n"
+        "    known = sensor.limits(nvidia.handles()[0][1])\n"
+        "result = [known.slowdown, known.shutdown]"
+    )
+    assert found == expected

@@ -12,6 +12,7 @@ from typing import Any
 
 from appliance.hardware.nvml import fields, query, refusal
 from appliance.hardware.sensors.values import Counter, GpuSample
+from appliance.hardware.sysfs import LEAST_LIMIT
 from appliance.hardware.troubles import ABSENT, NOT_SUPPORTED
 from appliance.hardware.types import Gpu
 
@@ -106,12 +107,20 @@ def limits(handle: Any) -> Limits:
     """The thresholds as they are now."""
     wanted = (_SHUTDOWN_MARGIN, _SLOWDOWN_MARGIN, _MAX_MARGIN)
     margins = {number: _signed(value) for number, value in fields(handle, wanted).items()}
+    slowdown, shutdown = _threshold(handle, _SLOWDOWN), _threshold(handle, _SHUTDOWN)
     return Limits(
-        slowdown=_threshold(handle, _SLOWDOWN),
-        shutdown=_threshold(handle, _SHUTDOWN),
+        slowdown=_believed(slowdown, shutdown),
+        shutdown=_believed(shutdown, None),
         maximum=_threshold(handle, _GPU_MAX),
         margins={number: float(value) for number, value in margins.items() if abs(value) < 150},
     )
+
+
+def _believed(limit: float | None, above: float | None) -> float | None:
+    """A limit as it is told; one that no GPU has, or that is over the one above it, would stop local work."""
+    if limit is None or limit < LEAST_LIMIT or (above is not None and limit > above >= LEAST_LIMIT):
+        return None
+    return limit
 
 
 def clocks(handle: Any) -> Clocks:
