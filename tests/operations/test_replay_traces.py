@@ -172,3 +172,34 @@ def test_what_a_battery_line_says_stands_until_the_next_one() -> None:
     report = replay(read("\n".join(lines).encode(), "written"), DEFAULTS)
     assert [(moved.at, moved.after) for moved in report.moved if moved.what == "power"] == [
         (0, "ac"), (15, "battery"), (25, "ac")]  # fmt: skip
+
+
+PLACES = b"""
+{"at": 0, "until": 40, "kind": "sample", "device": "gpu:0", "headroom": -1}
+{"at": 0, "until": 40, "kind": "sample", "device": "cpu", "temperature": 50}
+{"at": 1, "kind": "model", "model": "m", "places": [%s], "decode_per_s": 20}
+"""
+
+
+@pytest.mark.parametrize("place", ["gpu:0", "0", "cpu"])
+def test_a_place_is_a_device_of_the_trace_with_or_without_its_kind(place: str) -> None:
+    report = replay(read(PLACES % f'"{place}"'.encode(), "places"), DEFAULTS)
+    assert not [note for note in report.notes if "place" in note]
+
+
+def test_a_place_that_no_device_of_the_trace_has_is_told_by_its_line() -> None:
+    speed = b'{"at": 2, "until": 9, "kind": "speed", "tokens_per_second": 9, "places": ["gpu:0", "GPU0"]}'
+    (note,) = [n for n in read(PLACES % b'"cuda 0"' + speed, "places").notes if "place" in n]
+    assert note == (
+        "Line 4 names the place `cuda 0`, line 5 `GPU0`: no such device is sampled here "
+        "(those that are: `0`, `cpu`), so nothing is known of its heat."
+    )
+
+
+def test_many_unknown_places_are_counted_and_none_is_told_where_no_device_is_sampled() -> None:
+    model = b'{"at": 1, "kind": "model", "model": "m", "places": ["x"]}'
+    notes = read(PLACES % b'"0"' + b"\n".join([model] * 9), "places").notes
+    assert next(note for note in notes if "place" in note).startswith(
+        "Line 5 names the place `x`, line 6 `x`, line 7 `x` and 6 lines more: no such device"
+    )
+    assert read(model, "bare").notes == ("It holds no samples: heat is unknown throughout.",)

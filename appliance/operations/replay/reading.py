@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 from appliance.errors import UsageError
@@ -9,7 +10,8 @@ from appliance.operations.replay.fields import BadLine
 from appliance.operations.replay.lines import Complaints, Line, lines_of
 from appliance.operations.replay.ramps import MOST_POINTS, spread
 from appliance.operations.replay.understand import understand
-from appliance.operations.replay.values import Sampled, Step, Trace
+from appliance.operations.replay.values import Model, Sampled, Spoke, Step, Trace
+from appliance.text import clean_line
 from appliance.units import duration
 
 SILENT_S = 15.0
@@ -17,6 +19,8 @@ SILENT_S = 15.0
 UNIX = 1e8
 """Times below it count from 0, later ones are Unix seconds."""
 _WIDEST_S = 400 * 86_400.0
+_MOST_NAMED = 3
+"""Lines and devices of one remark."""
 
 
 def read(data: bytes, name: str) -> Trace:
@@ -90,4 +94,31 @@ def _notes(steps: list[Step], disordered: int) -> tuple[str, ...]:
         )
     if not times:
         notes.append("It holds no samples: heat is unknown throughout.")
-    return tuple(notes)
+    return (*notes, *_nowhere(steps))
+
+
+def _nowhere(steps: list[Step]) -> Iterator[str]:
+    """Places that are no device of the trace: a misspelt one would be passed over."""
+    devices = {step.what.device for step in steps if isinstance(step.what, Sampled)}
+    wrong: dict[int, str] = {}
+    for step in steps:
+        places = step.what.places if isinstance(step.what, (Model, Spoke)) else None
+        for place in sorted((places or frozenset()) - devices):
+            wrong.setdefault(step.line, place)
+    if not devices or not wrong:
+        return
+    first, *others = sorted(wrong)[:_MOST_NAMED]
+    named = [f"Line {first} names the place {_quoted(wrong[first])}"]
+    named += [f"line {line} {_quoted(wrong[line])}" for line in others]
+    more = len(wrong) - len(named)
+    rest = "" if not more else f" and {more:,} line{'s' * (more > 1)} more"
+    there = [_quoted(one) for one in sorted(devices)[:_MOST_NAMED]]
+    there += ["others"] * (len(devices) > _MOST_NAMED)
+    yield (
+        f"{', '.join(named)}{rest}: no such device is sampled here (those that are: {', '.join(there)}), "
+        "so nothing is known of its heat."
+    )
+
+
+def _quoted(name: str) -> str:
+    return f"`{clean_line(name, 60)}`"
