@@ -207,6 +207,17 @@ def test_telling_it_costs_a_request_nothing(tmp_path: Path) -> None:
     assert (time.process_time() - before) / 2_000 < 0.0001
 
 
+@pytest.mark.parametrize("state", ["warm", "throttled", "critical"])
+def test_heat_that_is_lost_sight_of_or_forgotten_is_told(state: Any) -> None:
+    told: list[tuple[str, str | None, str, str | None]] = []
+    HeatEvents(lambda *one: told.append(one)).changed(
+        (Change("GPU-1", state, "unknown", "no engine heats it, so nobody looks"),), machine(power="unknown")
+    )
+    assert told == [
+        ("thermal", "gpu:GPU-1", f"RTX is unknown, was {state}.", "No engine heats it, so nobody looks.")
+    ]
+
+
 def test_changes_become_events() -> None:
     told: list[tuple[str, str | None, str, str | None]] = []
     events = HeatEvents(lambda *one: told.append(one))
