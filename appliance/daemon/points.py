@@ -59,7 +59,7 @@ def _machine(at: float, seen: MonitorSnapshot, load: Load) -> Point:
         at,
         MACHINE,
         state=seen.thermal,
-        factor=seen.factor,
+        factor=None if seen.thermal == "unknown" else seen.factor,
         cpu_percent=seen.cpu_percent,
         ram_available=seen.ram_available,
         swap_used=seen.swap_used,
@@ -83,7 +83,7 @@ def _cpu(at: float, cpu: CpuView) -> Point:
         critical_at=cpu.critical_at,
         slowed_ns=cpu.throttled_ns,
         clock=cpu.clock,
-        factor=None if cpu.state == "unknown" else cpu.factor,
+        factor=_factor(cpu),
     )
 
 
@@ -97,13 +97,18 @@ def _gpu(at: float, gpu: GpuView) -> Point:
         state=gpu.state,
         reasons=mask_of(gpu.reasons),
         slowed_ns=slowed_ns(counted),
-        factor=None if gpu.state == "unknown" else gpu.factor,
+        factor=_factor(gpu),
         **alike,
     )
 
 
+def _factor(device: CpuView | GpuView) -> float | None:
+    """Of one whose heat is not known it says nothing."""
+    return None if device.state == "unknown" else device.factor
+
+
 def _blind(at: float, gpu: GpuView) -> Point:
-    return Point(at, f"{GPU}{gpu.id}", name=gpu.name, state=gpu.state, factor=gpu.factor)
+    return Point(at, f"{GPU}{gpu.id}", name=gpu.name, state=gpu.state, factor=_factor(gpu))
 
 
 def _tells(gpu: GpuView) -> bool:

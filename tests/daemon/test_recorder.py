@@ -90,6 +90,17 @@ async def test_what_the_governor_was_told_can_be_read_back(journal: Journal) -> 
     assert {point.at for point in by.values()} == {hands.wall}
 
 
+@pytest.mark.parametrize("stale", [False, True])
+async def test_a_factor_of_unknown_heat_is_unknown(journal: Journal, stale: bool) -> None:
+    made = recorder(journal, Hands())
+    gpu, cpu = gpu_view(GPU, DeviceHeat(), 0.0, set()), cpu_view(CPU, DeviceHeat(), 0.0)
+    made.on_sample(machine(gpus=(gpu,), cpu=cpu, thermal="unknown", factor=1.0, stale=stale))
+    await made.flush()
+    found = {point.device: (point.state, point.factor) for point in await entries(journal, Point)}
+    assert found.pop("cpu", ("unknown", None)) == ("unknown", None)
+    assert found == {"gpu:GPU-1": ("unknown", None), "machine": ("unknown", None)}
+
+
 async def test_a_second_has_one_row_whatever_the_pace(journal: Journal) -> None:
     made = recorder(journal, hands := Hands())
     for _ in range(40):

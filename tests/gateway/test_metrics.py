@@ -76,6 +76,13 @@ def test_what_is_unknown_is_absent() -> None:
     assert not [name for name, _ in scraped(None) if "thermal" in name]
 
 
+def test_a_factor_of_unknown_heat_is_absent() -> None:
+    found = scraped(replace(SEEN, gpus=(replace(GPU, state="unknown"),)))
+    assert of(found, "device_speed_factor") is None
+    assert of(found, "device_thermal_state", state="unknown") == 1
+    assert (of(found, "device_speed_factor", "cpu"), of(scraped(SEEN), "device_speed_factor")) == (1.0, 1.0)
+
+
 def test_old_readings_are_not_shown_as_fresh_ones() -> None:
     readings = [name for name, _ in scraped(SEEN) if name.startswith("appliance_device_")]
     assert "appliance_device_temperature_celsius" in readings
