@@ -97,7 +97,8 @@ def number(request: web.Request, name: str, default: int) -> int:
 
 
 def only(request: web.Request, *names: str) -> None:
-    """What the query may hold; a name that is passed over would look as if it were obeyed.
+    """What the query may hold; a name or a second value that is passed over would look as if it were
+    obeyed.
 
     Raises UsageError.
     """
@@ -106,6 +107,8 @@ def only(request: web.Request, *names: str) -> None:
         raise UsageError(
             f"{clean_line(unknown[0], 40)} is not known here.", hint=f"Known are {', '.join(names)}."
         )
+    if twice := [name for name in names if len(request.query.getall(name, [])) > 1]:
+        raise UsageError(f"{twice[0]} is given twice.", hint="Give it once.")
 
 
 def switch(request: web.Request, name: str) -> bool:

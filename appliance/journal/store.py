@@ -20,7 +20,7 @@ from appliance.journal.rows import Row, Today
 from appliance.journal.schema import SCHEMA_VERSION, bring_up, version_of
 from appliance.journal.speeds import Seen, speeds_in
 from appliance.journal.timeline import table
-from appliance.journal.timeline.history import History, history_in
+from appliance.journal.timeline.history import History, devices_in, history_in
 from appliance.journal.timeline.reading import Page, timeline_in
 from appliance.journal.timeline.values import Decided, Point
 from appliance.journal.usual import CoolSpeed, cool_speeds_in
@@ -107,6 +107,10 @@ class Journal:
     ) -> History:
         """The figures of devices over the last `seconds`: see `history_in`."""
         return await self._run(lambda: history_in(self._connection, now, seconds, step, device))
+
+    async def devices(self) -> tuple[str, ...]:
+        """Those that `history` knows: `machine`, `cpu`, `gpu:` and an id."""
+        return await self._run(lambda: devices_in(self._connection))
 
     async def timeline(self, since: float, until: float, limit: int = 1_000, *, newest: bool = True) -> Page:
         """Samples, events, decisions and requests in the order of time: see `timeline_in`."""

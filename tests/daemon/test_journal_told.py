@@ -11,6 +11,7 @@ import pytest
 
 from appliance.daemon.commands.house import HouseCommands
 from appliance.daemon.status import file_problems
+from appliance.errors import UsageError
 from appliance.journal import Journal
 from appliance.journal.timeline import Point
 
@@ -35,6 +36,26 @@ async def test_following_next_gives_every_line_and_more_says_when_there_is_one(t
         seen += [line["at"] for line in page["lines"]]
         after, more = page["next"], page["more"]
     assert seen == [now - 10 + at for at in range(7)]
+    await journal.close()
+
+
+async def test_a_device_that_there_never_was_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
+    now = time.time()
+    await (journal := Journal(tmp_path / "j.sqlite")).open()
+    await journal.keep([Point(now - 7_000, "gpu:old", temperature=50.0)], [], now - 7_000)
+
+    async def flush() -> None: ...
+
+    house = object.__new__(HouseCommands)
+    here = SimpleNamespace(snapshot=SimpleNamespace(gpus=(SimpleNamespace(id="new"),)))
+    house._rooms = cast(
+        Any, SimpleNamespace(journal=journal, monitor=here, recorder=SimpleNamespace(flush=flush))
+    )
+    for known in ("gpu:old", "gpu:new", "cpu", "machine", None):  # with or without samples of the time
+        assert (await house.history(60, None, known))["devices"] == []
+    with pytest.raises(UsageError, match="gpu:0 is no device here") as caught:
+        await house.history(60, None, "gpu:0")
+    assert caught.value.hint == "Known are cpu, gpu:new, gpu:old, machine."
     await journal.close()
 
 

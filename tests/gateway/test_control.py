@@ -151,7 +151,12 @@ async def test_each_route_asks_for_what_it_names(
         "/api/logs?after=²",
         "/api/logs?limit=-1",
         "/api/history?step=5",
-        "/api/history?from=0",
+        "/api/history?from=abc",
+        "/api/history?seconds=abc",
+        "/api/history?seconds=-1",
+        "/api/history?seconds=",
+        "/api/history?seconds=60&seconds=3600",
+        "/api/history?device=cpu&device=machine",
         "/api/timeline?step=1",
         "/api/timeline?after=-1",
     ],
@@ -160,6 +165,12 @@ async def test_a_number_that_is_none_is_refused(url: str, scripted: Scripted, pa
     assert (await call(url, "GET", path))[0] == 400
     assert (await call(url, "DELETE", "/api/models/a?force=yes"))[0] == 400
     assert scripted.asked == []
+
+
+async def test_a_name_of_the_query_that_is_not_known_is_told_with_those_that_are(url: str) -> None:
+    _, document = await call(url, "GET", "/api/history?from=abc")
+    assert document["error"]["message"] == "from is not known here."
+    assert document["error"]["hint"] == "Known are seconds, step, device."
 
 
 async def test_an_error_keeps_its_words_and_status(url: str) -> None:

@@ -9,8 +9,10 @@ from dataclasses import asdict
 
 from appliance import settings as settings_room
 from appliance.daemon.commands.base import Area, Document
-from appliance.journal.timeline import moment_of, to_line
+from appliance.errors import UsageError
+from appliance.journal.timeline import CPU, GPU, MACHINE, moment_of, to_line
 from appliance.operations import config
+from appliance.text import clean_line
 
 RESTART_KEYS = ("server.", "downloads.")
 """Settings that a running daemon can't take over."""
@@ -39,8 +41,17 @@ class HouseCommands(Area):
         }
 
     async def history(self, seconds: int, step: int | None, device: str | None) -> Document:
+        """The figures of all devices, or of one. Raises UsageError for one that there never was."""
         await self._rooms.recorder.flush()
-        return (await self._rooms.journal.history(time.time(), seconds, step, device)).to_json()
+        found = await self._rooms.journal.history(time.time(), seconds, step, device)
+        if device is not None and not found.devices:
+            here = {f"{GPU}{gpu.id}" for gpu in self._rooms.monitor.snapshot.gpus}
+            known = sorted({MACHINE, CPU, *here, *await self._rooms.journal.devices()})
+            if device not in known:
+                raise UsageError(
+                    f"{clean_line(device, 80)} is no device here.", hint=f"Known are {', '.join(known)}."
+                )
+        return found.to_json()
 
     async def timeline(self, seconds: int, after: float | None, limit: int) -> Document:
         """The newest entries of the last seconds, or the first ones after a moment.

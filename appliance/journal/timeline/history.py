@@ -85,6 +85,11 @@ def history_in(
     return History(wide, since, now, tuple(series for series in found if series.rows))
 
 
+def devices_in(db: sqlite3.Connection) -> tuple[str, ...]:
+    """All that have samples."""
+    return tuple(row[0] for row in db.execute("SELECT device FROM devices ORDER BY number"))
+
+
 def _columns(device: str) -> tuple[str, ...]:
     return {CPU: _OF_CPU, MACHINE: _OF_MACHINE}.get(device, _OF_GPU)
 
