@@ -152,7 +152,13 @@ def test_a_counter_of_another_type_is_read_by_its_type(laptop: FakeMachine) -> N
 
 @pytest.mark.parametrize(
     ("slowdown", "shutdown", "expected"),
-    [(94, 97, [94, 97]), (5, 6, [None, None]), (110, 97, [None, 97]), (102, 0, [102, None])],
+    [
+        (94, 97, [94, 97]),
+        (5, 6, [None, None]),
+        (110, 97, [None, 97]),
+        (102, 0, [102, None]),
+        (94, 60, [94, None]),
+    ],
 )
 def test_a_limit_that_no_gpu_has_would_stop_all_work_and_is_none(
     laptop: FakeMachine, slowdown: int, shutdown: int, expected: list[int | None]

@@ -33,6 +33,8 @@ _COUNTERS: Mapping[int, Counter] = {
 }  # fmt: skip
 _EACH_SECOND = (_MEMORY_TEMPERATURE, *_COUNTERS)
 _GRAPHICS, _MEMORY = 0, 2
+_LEAST_SHUTDOWN = 80.0
+"""Degrees; real GPUs do not even slow down below that."""
 _MOST_WATTS, _MOST_MHZ, _MOST_RPM, _MOST_FAN = 3000, 20_000, 30_000, 255
 _MOST_PROCESSES = 64
 
@@ -107,18 +109,20 @@ def limits(handle: Any) -> Limits:
     """The thresholds as they are now."""
     wanted = (_SHUTDOWN_MARGIN, _SLOWDOWN_MARGIN, _MAX_MARGIN)
     margins = {number: _signed(value) for number, value in fields(handle, wanted).items()}
-    slowdown, shutdown = _threshold(handle, _SLOWDOWN), _threshold(handle, _SHUTDOWN)
+    shutdown = _believed(_threshold(handle, _SHUTDOWN), _LEAST_SHUTDOWN)
     return Limits(
-        slowdown=_believed(slowdown, shutdown),
-        shutdown=_believed(shutdown, None),
+        slowdown=_believed(_threshold(handle, _SLOWDOWN), LEAST_LIMIT, shutdown),
+        shutdown=shutdown,
         maximum=_threshold(handle, _GPU_MAX),
         margins={number: float(value) for number, value in margins.items() if abs(value) < 150},
     )
 
 
-def _believed(limit: float | None, above: float | None) -> float | None:
-    """A limit as it is told; one that no GPU has, or that is over the one above it, would stop local work."""
-    if limit is None or limit < LEAST_LIMIT or (above is not None and limit > above >= LEAST_LIMIT):
+def _believed(limit: float | None, least: float, most: float | None = None) -> float | None:
+    """A limit as it is told; one that no GPU has, or that is over its shutdown, would stop local work, or
+    never would.
+    """
+    if limit is None or limit < least or (most is not None and limit > most):
         return None
     return limit
 
