@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from appliance.daemon.sensor_events import SensorEvents
+from appliance.daemon.served import ServingSnapshot
+from appliance.daemon.status import notes
 from appliance.hardware.sensors import GpuSample
 from appliance.monitor import DeviceHeat, MonitorSnapshot
 from appliance.monitor.snapshot import gpu_view
@@ -128,3 +130,8 @@ def test_calls_and_gpus_beyond_all_bounds_cost_no_memory() -> None:
     for number in range(1000):
         watching.sampled(seen(skipped=(f"call {number}",)))
     assert max(len(watching._times), len(watching._wrong)) <= 128
+
+
+def test_the_note_of_silent_sensors_says_what_to_do() -> None:
+    (note,) = [one for one in notes(ServingSnapshot(), seen(stale=True)) if one.code == "sensor_stale"]
+    assert "update the GPU's driver" in (note.todo or "")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.monitor import Monitor
+from appliance.monitor import Change, Listeners, Monitor
 from appliance.settings import Governor
 from tests.monitor.conftest import FAST, gone, until
 from tests.nvml_stub.machine import FakeMachine
@@ -64,11 +64,28 @@ async def test_old_heat_of_a_gpu_that_no_engine_uses_ends_after_the_dwell(
     laptop: FakeMachine, monitor: Monitor
 ) -> None:
     laptop.set(temp=96)
-    await until(monitor, lambda s: s.thermal == "critical")
+    gpu = (await until(monitor, lambda s: s.thermal == "critical")).gpus[0]
+    told: list[Change] = []
+    monitor.listeners = Listeners(told.extend)
     began = time.monotonic()
     monitor.watch_gpus(False)
     await until(monitor, lambda s: s.thermal != "critical")
     assert time.monotonic() - began >= 0.5
+    assert (gpu.id, "critical", "unknown") in [(one.device, one.before, one.after) for one in told]
+
+
+async def test_heat_that_is_forgotten_with_the_last_engine_is_told(
+    laptop: FakeMachine, monitor: Monitor
+) -> None:
+    laptop.set(temp=96)
+    gpu = (await until(monitor, lambda s: s.thermal == "critical")).gpus[0]
+    told: list[Change] = []
+    monitor.listeners = Listeners(told.extend)
+    monitor.set_active(False)
+    await until(monitor, lambda s: s.thermal == "unknown" and s.sensor_pid is None)
+    (change,) = [one for one in told if one.device == gpu.id]
+    assert (change.before, change.after) == ("critical", "unknown")
+    assert change.why == "no engine heats it, so nobody looks"
 
 
 async def test_idle_engines_are_looked_at_less_often(monitor: Monitor) -> None:
@@ -136,7 +153,7 @@ async def test_stop_leaves_no_child(laptop: FakeMachine) -> None:
 
 _OWNER = """
 import asyncio
-from appliance.monitor import Monitor
+from appliance.monitor import Change, Listeners, Monitor
 from appliance.settings import Governor
 
 async def main():
