@@ -144,6 +144,8 @@ class SensorWatch:
                 child.command(line)
             while self._wanted:
                 raw = await child.line(min(self._pace.interval_s, self._timing.stale))
+                if not self.wanted:
+                    break  # switched off meanwhile: what was on its way is not taken any more
                 sample = parse(raw) if raw is not None else None
                 if sample is not None:
                     samples, heard = samples + 1, self._clock()

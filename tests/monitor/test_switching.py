@@ -200,3 +200,21 @@ async def test_a_card_that_no_engine_uses_does_not_count_in_a_machine_without_a_
     assert [gpu.state for gpu in alone.gpus] == ["cool", "critical"]
     monitor.engines_on(None)
     await until(monitor, lambda s: s.thermal == "critical")
+
+
+async def test_a_line_that_was_on_its_way_when_it_was_switched_off_is_not_taken(monitor: Monitor) -> None:
+    await until(monitor, lambda s: bool(s.gpus) and s.sensor_pid is not None)
+    child = monitor._watch._child
+    assert child is not None
+    real = child.line
+
+    async def line(timeout_s: float) -> bytes | None:
+        found = None
+        while not found:
+            found = await real(timeout_s)
+        monitor.set_active(False)
+        return found
+
+    child.line = line  # type: ignore[method-assign]
+    idle = await until(monitor, lambda s: s.sensor_pid is None)
+    assert (idle.gpus[0].temperature, idle.age_s) == (None, None)

@@ -45,7 +45,7 @@ def test_everything_is_in_ram_afterwards_and_the_disk_was_seen(cold: Path, tmp_p
     assert run.join(END_S)
     found = cached([cold, small])
     assert found is not None
-    assert found.missing == 0
+    assert found.missing <= found.n_bytes // 1000  # the kernel may drop a page or two at any time
     report = run.report
     assert report.whole
     assert report.n_bytes + report.passed_over == cold.stat().st_size + small.stat().st_size
