@@ -79,16 +79,20 @@ class CpuLoad:
 
     def __init__(self) -> None:
         self._before: tuple[float, float] | None = None
+        self._last: float | None = None
 
     def percent(self) -> float | None:
         """Percent since the last call, from whatever thread; None for the first one, which has nothing to
         compare with. (psutil's own `cpu_percent` remembers by thread, and says 0 in each new one.)
         """
-        before, self._before = self._before, _cpu_seconds()
-        if before is None or self._before is None:
+        before, now = self._before, _cpu_seconds()
+        if before is None or now is None:
+            self._before = now
             return None
-        total, idle = (now - then for now, then in zip(self._before, before, strict=True))
-        return 100.0 * min(1.0, max(0.0, 1 - idle / total)) if total > 0 else None
+        total, idle = now[0] - before[0], now[1] - before[1]
+        if total > 0:  # the kernel counts in hundredths of a second; within one the last figure holds
+            self._before, self._last = now, 100.0 * min(1.0, max(0.0, 1 - idle / total))
+        return self._last
 
 
 def _cpu_seconds() -> tuple[float, float] | None:
