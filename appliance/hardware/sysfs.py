@@ -37,8 +37,6 @@ class PciDisplay:
 
 _NUMBER = re.compile(r"[+-]?(0[xX][0-9a-fA-F]+|[0-9]+)")
 _LONGEST, _LARGEST = 40, 1 << 63
-LEAST_LIMIT = 50.0
-"""Degrees Celsius: what slows down or shuts down below that says nonsense, and would stop local work."""
 
 
 def read_text(path: Path) -> str | None:

@@ -13,17 +13,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from appliance.hardware.amd import hwmon_of, memory
-from appliance.hardware.sensors import gpu_metrics
+from appliance.hardware.sensors import believed, gpu_metrics
 from appliance.hardware.sensors.gpu_metrics import Throttling
 from appliance.hardware.sensors.values import GpuSample
-from appliance.hardware.sysfs import LEAST_LIMIT, folders, read_int, read_text
+from appliance.hardware.sysfs import folders, read_int, read_text
 
 _NEAR = 5.0
 """Degrees under the hot spot's limit at which the bit that says "hot spot" is believed."""
 _LEVEL = re.compile(r":\s*(\d+)\s*mhz(\s*\*)?", re.IGNORECASE)
 """A line of pp_dpm_*: `1: 2482Mhz *`; the star is at the current one."""
 _MOST_TABLE = 4096
-_MOST_WATTS, _MOST_MHZ, _MOST_RPM = 3000.0, 20_000.0, 30_000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +73,11 @@ def look(
         clock_max=highest.graphics,
         memory_clock_max=highest.memory,
         power=_first(hwmon, "power1_average", "power1_input"),
-        power_limit=_scaled(read_int(hwmon / "power1_cap"), 1e6, _MOST_WATTS),
+        power_limit=believed.watts(read_int(hwmon / "power1_cap"), 1e6),
         utilisation=_percent(read_int(device / "gpu_busy_percent")),
         memory_utilisation=_percent(read_int(device / "mem_busy_percent")),
         fan=_fan(hwmon),
-        fan_rpm=_scaled(read_int(hwmon / "fan1_input"), 1, _MOST_RPM, least=0),
+        fan_rpm=_scaled(read_int(hwmon / "fan1_input"), 1, believed.MOST_RPM, least=0),
     )
     return sample, throttling
 
@@ -100,8 +99,11 @@ def _sensors(hwmon: Path) -> Mapping[str, Sensor]:
     for file in folders(hwmon, "temp*_input"):
         stem = file.name.removesuffix("_input")
         label = read_text(hwmon / f"{stem}_label") or "edge"  # kernels before 4.20 have one, without a label
-        celsius = _degrees(read_int(hwmon / f"{stem}_input"))
-        crit, emergency = (_limit(read_int(hwmon / f"{stem}_{word}")) for word in ("crit", "emergency"))
+        celsius = believed.milli_degrees(read_int(hwmon / f"{stem}_input"))
+        crit, emergency = (
+            believed.limit(believed.milli_degrees(read_int(hwmon / f"{stem}_{word}")))
+            for word in ("crit", "emergency")
+        )
         found[label] = Sensor(celsius, crit, emergency)
     return found
 
@@ -119,7 +121,7 @@ def _clock(device: Path, hwmon: Path, name: str) -> float | None:
     for label in folders(hwmon, "freq*_label"):
         if read_text(label) == name:
             hertz = read_int(label.with_name(label.name.replace("_label", "_input")))
-            if (mhz := _scaled(hertz, 1e6, _MOST_MHZ)) is not None:
+            if (mhz := believed.mhz(hertz, 1e6)) is not None:
                 return mhz
     return next((mhz for mhz, current in _levels(device, name) if current), None)
 
@@ -128,7 +130,7 @@ def _levels(device: Path, name: str) -> list[tuple[float, bool]]:
     found = []
     for line in (read_text(device / f"pp_dpm_{name}") or "").splitlines():
         match = _LEVEL.search(line)
-        if match and 0 < float(match[1]) <= _MOST_MHZ:
+        if match and 0 < float(match[1]) <= believed.MOST_MHZ:
             found.append((float(match[1]), match[2] is not None))
     return found
 
@@ -140,21 +142,12 @@ def _fan(hwmon: Path) -> float | None:
 
 def _first(hwmon: Path, *names: str) -> float | None:
     """The first of these in watts that says something."""
-    read = (_scaled(read_int(hwmon / name), 1e6, _MOST_WATTS) for name in names)
+    read = (believed.watts(read_int(hwmon / name), 1e6) for name in names)
     return next((value for value in read if value is not None), None)
 
 
 def _percent(value: int | None) -> float | None:
     return float(value) if value is not None and 0 <= value <= 100 else None
-
-
-def _degrees(milli: int | None) -> float | None:
-    return milli / 1000 if milli is not None and 0 < milli < 150_000 else None
-
-
-def _limit(milli: int | None) -> float | None:
-    celsius = _degrees(milli)
-    return celsius if celsius is not None and celsius >= LEAST_LIMIT else None
 
 
 def _scaled(value: int | None, by: float, most: float, *, least: float = 1e-9) -> float | None:

@@ -25,8 +25,9 @@ from typing import Any
 import psutil
 
 from appliance.hardware import host
+from appliance.hardware.sensors import believed
 from appliance.hardware.sensors.values import CpuSample
-from appliance.hardware.sysfs import LEAST_LIMIT, Roots, folders, read_int, read_text
+from appliance.hardware.sysfs import Roots, folders, read_int, read_text
 
 _RANK = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "soc_thermal", "acpitz")
 """Drivers whose chip is the CPU, the surest first."""
@@ -35,7 +36,6 @@ _MOST_CLOCKS = 8
 """Clock files read per look: older kernels may take 10 ms for each."""
 _CPUS_PER_PACKAGE = 2
 """Each CPU of a package counts the package's throttling, since its interrupt goes to all of them."""
-_MOST_MHZ = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def look(files: Files) -> CpuSample:
     """The figures of now; what can't be read or is implausible is None."""
     temperature, high_at, critical_at = _hottest(files.groups)
     times = [ms for file in files.throttled if (ms := read_int(file)) is not None and ms >= 0]
-    clocks = [mhz for file in files.clocks if (mhz := _mhz(read_int(file))) is not None]
+    clocks = [mhz for file in files.clocks if (mhz := believed.mhz(read_int(file), 1000)) is not None]
     return CpuSample(
         name=files.name,
         temperature=temperature,
@@ -98,8 +98,8 @@ def look_by_psutil(name: str | None, library: Any = psutil) -> CpuSample:
         temperature=temperature,
         high_at=high_at,
         critical_at=critical_at,
-        clock=_plausible_mhz(getattr(clock, "current", None)),
-        clock_max=_plausible_mhz(getattr(clock, "max", None)),
+        clock=believed.mhz(getattr(clock, "current", None)),
+        clock_max=believed.mhz(getattr(clock, "max", None)),
     )
 
 
@@ -128,7 +128,9 @@ def _package(name: str, labels: Mapping[Path, str]) -> list[Path]:
 
 def _sensor(name: str, file: Path) -> Sensor:
     def limit(word: str) -> float | None:
-        return _plausible_limit(_degrees(read_int(file.with_name(file.name.replace("_input", f"_{word}")))))
+        return believed.limit(
+            believed.milli_degrees(read_int(file.with_name(file.name.replace("_input", f"_{word}"))))
+        )
 
     if name == "acpitz":
         return Sensor(file)
@@ -139,7 +141,7 @@ def _sensor(name: str, file: Path) -> Sensor:
 
 def _hottest(groups: Sequence[Sequence[Sensor]]) -> tuple[float | None, float | None, float | None]:
     for group in groups:
-        read = [(t, one) for one in group if (t := _degrees(read_int(one.file))) is not None]
+        read = [(t, one) for one in group if (t := believed.milli_degrees(read_int(one.file))) is not None]
         if read:
             temperature, sensor = max(read, key=lambda pair: pair[0])
             return temperature, sensor.high_at, sensor.critical_at
@@ -172,7 +174,9 @@ def _throttled(cpus: Mapping[int, Path]) -> tuple[Path, ...]:
 
 def _clocks(cpus: Mapping[int, Path]) -> tuple[tuple[Path, ...], float | None]:
     """A few clock files, of the fastest cores first and spread over them; and the highest clock there is."""
-    highest = {cpu: _mhz(read_int(cpu / "cpufreq" / "cpuinfo_max_freq")) for cpu in cpus.values()}
+    highest = {
+        cpu: believed.mhz(read_int(cpu / "cpufreq" / "cpuinfo_max_freq"), 1000) for cpu in cpus.values()
+    }
     files = [cpu / "cpufreq" / "scaling_cur_freq" for cpu in cpus.values()]
     usable = [file for file in files if file.exists()]
     usable.sort(key=lambda file: -(highest[file.parent.parent] or 0.0))
@@ -192,12 +196,12 @@ def _asked(library: Any, call: str) -> Any:
 
 def _of_psutil(chips: Mapping[str, Sequence[Any]]) -> tuple[float | None, float | None, float | None]:
     for name in _RANK:
-        read = [one for one in chips.get(name, ()) if _plausible(one.current) is not None]
+        read = [one for one in chips.get(name, ()) if believed.degrees(one.current) is not None]
         package = [one for one in read if (one.label or "").startswith(("Package id", "Tdie"))]
         if read:
             hottest = max(package or read, key=lambda one: float(one.current))
-            critical = None if name == "acpitz" else _plausible_limit(_plausible(hottest.critical))
-            return _plausible(hottest.current), critical, None  # FreeBSD's `critical` is TjMax
+            critical = None if name == "acpitz" else believed.limit(believed.degrees(hottest.critical))
+            return believed.degrees(hottest.current), critical, None  # FreeBSD's `critical` is TjMax
     return None, None, None
 
 
@@ -210,23 +214,3 @@ def _apart(high: float | None, critical: float | None) -> tuple[float | None, fl
 
 def _label(file: Path) -> str:
     return read_text(file.with_name(file.name.replace("_input", "_label"))) or ""
-
-
-def _degrees(milli: int | None) -> float | None:
-    return None if milli is None else _plausible(milli / 1000)
-
-
-def _plausible(celsius: float | None) -> float | None:
-    return float(celsius) if celsius is not None and 0 < celsius < 150 else None
-
-
-def _plausible_limit(celsius: float | None) -> float | None:
-    return celsius if celsius is not None and celsius >= LEAST_LIMIT else None
-
-
-def _mhz(kilohertz: int | None) -> float | None:
-    return None if kilohertz is None else _plausible_mhz(kilohertz / 1000)
-
-
-def _plausible_mhz(clock: float | None) -> float | None:
-    return float(clock) if clock is not None and 0 < clock <= _MOST_MHZ else None

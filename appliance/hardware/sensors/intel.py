@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from appliance.hardware.amd import hwmon_of
+from appliance.hardware.sensors import believed
 from appliance.hardware.sensors.values import GpuSample
 from appliance.hardware.sysfs import folders, read_int, read_text
 
 _SHORTEST_S = 0.1
 """Less time between two looks makes a difference of energy that says little."""
-_MOST_WATTS, _MOST_RPM, _MOST_MHZ = 3000.0, 30_000.0, 20_000
 _POWER_CAP, _SW_THERMAL, _HW_THERMAL = 0x4, 0x20, 0x40
 """Of `REASONS`."""
 _LIMITS = {
@@ -60,10 +60,11 @@ def look(
         temperature=_temperature(hwmon, "pkg", "temp1" if read_text(hwmon / "name") == "i915" else "temp2"),
         memory_temperature=_temperature(hwmon, "vram", "temp3"),
         power=_power(before, energy),
-        power_limit=_watts(read_int(hwmon / "power1_max")) or _watts(read_int(hwmon / "power2_max")),
-        fan_rpm=max((float(rpm) for rpm in fans if 0 <= rpm <= _MOST_RPM), default=None),
-        clock=_mhz(read_int(unit.clock)),
-        clock_max=_mhz(read_int(unit.highest)),
+        power_limit=believed.watts(read_int(hwmon / "power1_max"), 1e6)
+        or believed.watts(read_int(hwmon / "power2_max"), 1e6),
+        fan_rpm=max((float(rpm) for rpm in fans if 0 <= rpm <= believed.MOST_RPM), default=None),
+        clock=believed.mhz(read_int(unit.clock)),
+        clock_max=believed.mhz(read_int(unit.highest)),
         reasons=_reasons(unit),
     )
     return sample, energy
@@ -75,7 +76,7 @@ def _temperature(hwmon: Path, label: str, usual: str) -> float | None:
     """
     labels = {read_text(file): file.name.removesuffix("_label") for file in folders(hwmon, "temp*_label")}
     stem = labels.get(label) if labels else usual
-    return None if stem is None else _degrees(read_int(hwmon / f"{stem}_input"))
+    return None if stem is None else believed.milli_degrees(read_int(hwmon / f"{stem}_input"))
 
 
 def _graphics(device: Path) -> Graphics:
@@ -120,18 +121,4 @@ def _power(before: Energy | None, now: Energy | None) -> float | None:
         return None
     spent = now.microjoules - before.microjoules
     watts = spent / 1e6 / (now.at - before.at)
-    return watts if 0 <= watts <= _MOST_WATTS and spent >= 0 else None
-
-
-def _watts(microwatts: int | None) -> float | None:
-    """0 is a limit that is switched off."""
-    return microwatts / 1e6 if microwatts is not None and 0 < microwatts <= _MOST_WATTS * 1e6 else None
-
-
-def _degrees(milli: int | None) -> float | None:
-    return milli / 1000 if milli is not None and 0 < milli < 150_000 else None
-
-
-def _mhz(value: int | None) -> float | None:
-    """0 is a unit that stands still: it has no clock then."""
-    return float(value) if value is not None and 0 < value <= _MOST_MHZ else None
+    return watts if 0 <= watts <= believed.MOST_WATTS and spent >= 0 else None

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from appliance.hardware.nvml import fields, query, refusal
+from appliance.hardware.sensors import believed
 from appliance.hardware.sensors.values import Counter, GpuSample
-from appliance.hardware.sysfs import LEAST_LIMIT
 from appliance.hardware.troubles import ABSENT, NOT_SUPPORTED
 from appliance.hardware.types import Gpu
 
@@ -35,7 +35,7 @@ _EACH_SECOND = (_MEMORY_TEMPERATURE, *_COUNTERS)
 _GRAPHICS, _MEMORY = 0, 2
 _LEAST_SHUTDOWN = 80.0
 """Degrees; real GPUs do not even slow down below that."""
-_MOST_WATTS, _MOST_MHZ, _MOST_RPM, _MOST_FAN = 3000, 20_000, 30_000, 255
+_MOST_FAN = 255
 _MOST_PROCESSES = 64
 
 
@@ -78,9 +78,9 @@ def look(
     gpu: Gpu, handle: Any, limits: Limits, clocks: Clocks, shared: SharedMemory | None = None
 ) -> GpuSample:
     """Everything that changes from second to second."""
-    temperature = _degrees(query("nvmlDeviceGetTemperatureV", handle, 0))
+    temperature = believed.degrees(query("nvmlDeviceGetTemperatureV", handle, 0))
     if temperature is None:  # older drivers have only the call that newer headers deprecate
-        temperature = _degrees(query("nvmlDeviceGetTemperature", handle, 0))
+        temperature = believed.degrees(query("nvmlDeviceGetTemperature", handle, 0))
     margin = _between(query("nvmlDeviceGetMarginTemperature", handle), -150, 150)
     entries = fields(handle, _EACH_SECOND)
     utilisation = query("nvmlDeviceGetUtilizationRates", handle)
@@ -88,19 +88,19 @@ def look(
         blank(gpu),
         temperature=temperature,
         margin=margin,
-        memory_temperature=_degrees(entries.get(_MEMORY_TEMPERATURE)),
+        memory_temperature=believed.degrees(entries.get(_MEMORY_TEMPERATURE)),
         reasons=_reasons(handle),
         counters={name: entries[number] for number, name in _COUNTERS.items() if number in entries} or None,
-        clock=_mhz(query("nvmlDeviceGetClockInfo", handle, _GRAPHICS)),
-        memory_clock=_mhz(query("nvmlDeviceGetClockInfo", handle, _MEMORY)),
+        clock=believed.mhz(query("nvmlDeviceGetClockInfo", handle, _GRAPHICS)),
+        memory_clock=believed.mhz(query("nvmlDeviceGetClockInfo", handle, _MEMORY)),
         clock_max=clocks.graphics,
         memory_clock_max=clocks.memory,
-        power=_watts(query("nvmlDeviceGetPowerUsage", handle)),
-        power_limit=_watts(query("nvmlDeviceGetEnforcedPowerLimit", handle)),
+        power=believed.watts(query("nvmlDeviceGetPowerUsage", handle), 1000),
+        power_limit=believed.watts(query("nvmlDeviceGetEnforcedPowerLimit", handle), 1000),
         utilisation=None if utilisation is None else _between(utilisation.gpu, 0, 100),
         memory_utilisation=None if utilisation is None else _between(utilisation.memory, 0, 100),
         fan=_between(query("nvmlDeviceGetFanSpeed", handle), 0, _MOST_FAN),
-        fan_rpm=_between(query("nvmlDeviceGetFanSpeedRPM", handle), 0, _MOST_RPM),
+        fan_rpm=_between(query("nvmlDeviceGetFanSpeedRPM", handle), 0, believed.MOST_RPM),
     )
     return _with_memory(_with_limits(sample, limits), memory(handle), shared)
 
@@ -111,7 +111,7 @@ def limits(handle: Any) -> Limits:
     margins = {number: _signed(value) for number, value in fields(handle, wanted).items()}
     shutdown = _believed(_threshold(handle, _SHUTDOWN), _LEAST_SHUTDOWN)
     return Limits(
-        slowdown=_believed(_threshold(handle, _SLOWDOWN), LEAST_LIMIT, shutdown),
+        slowdown=_believed(_threshold(handle, _SLOWDOWN), believed.LEAST_LIMIT, shutdown),
         shutdown=shutdown,
         maximum=_threshold(handle, _GPU_MAX),
         margins={number: float(value) for number, value in margins.items() if abs(value) < 150},
@@ -130,8 +130,8 @@ def _believed(limit: float | None, least: float, most: float | None = None) -> f
 def clocks(handle: Any) -> Clocks:
     """The highest clocks; they do not change."""
     return Clocks(
-        _mhz(query("nvmlDeviceGetMaxClockInfo", handle, _GRAPHICS)),
-        _mhz(query("nvmlDeviceGetMaxClockInfo", handle, _MEMORY)),
+        believed.mhz(query("nvmlDeviceGetMaxClockInfo", handle, _GRAPHICS)),
+        believed.mhz(query("nvmlDeviceGetMaxClockInfo", handle, _MEMORY)),
     )
 
 
@@ -205,7 +205,7 @@ def _reasons(handle: Any) -> int | None:
 
 
 def _threshold(handle: Any, kind: int) -> float | None:
-    return _degrees(query("nvmlDeviceGetTemperatureThreshold", handle, kind))
+    return believed.degrees(query("nvmlDeviceGetTemperatureThreshold", handle, kind))
 
 
 def _held(used: int | None, total: int | None) -> int | None:
@@ -219,15 +219,3 @@ def _signed(value: int) -> int:
 
 def _between(value: float | None, low: float, high: float) -> float | None:
     return float(value) if value is not None and low <= value <= high else None
-
-
-def _degrees(celsius: float | None) -> float | None:
-    return float(celsius) if celsius is not None and 0 < celsius < 150 else None
-
-
-def _watts(milliwatts: int | None) -> float | None:
-    return milliwatts / 1000 if milliwatts is not None and 0 < milliwatts <= _MOST_WATTS * 1000 else None
-
-
-def _mhz(clock: int | None) -> float | None:
-    return float(clock) if clock is not None and 0 < clock <= _MOST_MHZ else None

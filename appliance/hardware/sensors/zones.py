@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from appliance.hardware.sensors import believed
 from appliance.hardware.sensors.values import GpuSample
 from appliance.hardware.sysfs import Roots, folders, read_int, read_text
 
@@ -22,7 +23,7 @@ def completed(rows: Sequence[GpuSample], roots: Roots) -> list[GpuSample]:
     if len(blind) != 1:
         return list(rows)
     found = _zone(roots)
-    if found is None or (celsius := _degrees(read_int(found / "temp"))) is None:
+    if found is None or (celsius := believed.milli_degrees(read_int(found / "temp"))) is None:
         return list(rows)
     slowdown, shutdown = _trip(found, "passive"), _trip(found, "critical")
     seen = replace(
@@ -49,10 +50,7 @@ def _trip(zone: Path, kind: str) -> float | None:
         celsius
         for file in folders(zone, "trip_point_*_type")
         if read_text(file) == kind
-        and (celsius := _degrees(read_int(file.with_name(file.name.replace("_type", "_temp"))))) is not None
+        and (celsius := believed.milli_degrees(read_int(file.with_name(file.name.replace("_type", "_temp")))))
+        is not None
     ]
     return min(found, default=None)
-
-
-def _degrees(milli: int | None) -> float | None:
-    return milli / 1000 if milli is not None and 0 < milli < 150_000 else None
